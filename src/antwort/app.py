@@ -275,6 +275,7 @@ class Antwort:
                 settings=self.config.engine,
                 agents=self.agents,
                 values=self.values,
+                spill=self.config.functions.spill,
                 absent=self._absent,
                 metrics=self.metrics,
                 tracer=self._tracer,

@@ -224,6 +224,8 @@ class Context(Struct, frozen=True):
 
     What another function calls with may be anybody's words.
     """
+    measure_room: Callable[[], Awaitable[int | None]] | None = None
+    """Tells how long a result may be; functions ask `room`."""
     function_calls: "FunctionCalls | None" = None
     """Calls that the call can make itself; functions reach it through `calls` and `call_function`."""
 
@@ -309,6 +311,13 @@ class Context(Struct, frozen=True):
     async def call_model(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
         """Ask a model once, without functions."""
         return await self.agents.ask(prompt, **options)
+
+    async def room(self) -> int | None:
+        """Return how many characters of a result fit into the window of the model; None if nobody knows.
+
+        What is longer is cut, or replaced by a reference. It is for functions that can choose what to leave out.
+        """
+        return None if self.measure_room is None else await self.measure_room()
 
     def suspend(self, body: Mapping[str, Any], *, expires_in: float | None = None) -> NoReturn:
         """Wait for somebody: the call ends here, the run is parked, and the answer is the call's result.

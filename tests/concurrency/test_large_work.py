@@ -25,7 +25,9 @@ from antwort.config import BackendConfig, Config
 from antwort.context import Context
 from antwort.engine.emitter import Emitter, Manner
 from antwort.engine.input import read_input
+from antwort.engine.leaving import LeavingCalls
 from antwort.engine.model_turn import ModelTurns, model_request
+from antwort.engine.said_window import SaidWindow
 from antwort.engine.totals import Totals
 from antwort.errors import BadRequestError
 from antwort.server.conversations import ConversationEndpoints, CreateConversation
@@ -159,8 +161,10 @@ async def test_the_loop_goes_on_while_a_window_is_shortened(tmp_path: Path) -> N
         plan = await app.engine.plan(CreateResponse(model="scripted", input=ITEMS, truncation="auto"), Context("t"))
     parts = replace(app.engine, models=ModelRouter([ModelRoute(Small([]))]), large_work=LargeWork())
     request = ModelRequest(model="scripted", items=plan.window)
+    journal, seals = app.engine.journal(plan), app.engine.planner.seals(plan.ctx, plan.response)
+    window, leaving = SaidWindow(plan, journal, seals), LeavingCalls(plan, journal, None)
     async with ticking() as ticks:
-        await ModelTurns(plan, parts, Emitter(plan.response, None, Manner())).run(request, Notes())
+        await ModelTurns(plan, parts, Emitter(plan.response, None, Manner()), window, leaving).run(request, Notes())
     assert ticks.count >= TURNS
     assert 0 < len(asked[0].items) < len(ITEMS)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.engine.window import shortened
+from antwort.engine.window import LEFT_OUT, shortened
 from antwort.types import JSON
 
 
@@ -42,6 +42,27 @@ def test_what_is_left_makes_sense(items: list[JSON], room: int) -> None:
     calls = {item["call_id"] for item in left if item["type"] == "function_call"}
     outputs = {item["call_id"] for item in left if item["type"] == "function_call_output"}
     assert calls == outputs
+
+
+def test_of_a_loop_of_calls_the_oldest_turns_are_dropped() -> None:
+    question: JSON = {"type": "message", "role": "user"}
+    turns = [_turn(number) for number in range(10)]
+    items = [question, *(item for turn in turns for item in turn)]
+    assert shortened(items, lambda some: len(some) <= 9) == [question, *turns[8], *turns[9]]
+
+
+def _turn(number: int) -> list[JSON]:
+    """Return two calls at once, and their outputs."""
+    ids = [f"c{number}.{one}" for one in range(2)]
+    kinds = ("function_call", "function_call_output")
+    return [{"type": kind, "call_id": name} for kind in kinds for name in ids]
+
+
+def test_a_note_in_the_place_of_calls_is_not_the_users_last_message() -> None:
+    note: JSON = {"type": "message", "role": "user", "content": [{"type": "input_text", "text": f"{LEFT_OUT} 3.]"}]}
+    items: list[JSON] = [{"type": "message", "role": "user", "n": number} for number in range(2)]
+    left = shortened([*items, note, *_turn(1), *_turn(2)], lambda some: False)
+    assert left == [items[1], note, *_turn(2)]
 
 
 def test_no_more_is_dropped_than_has_to_be() -> None:

@@ -16,6 +16,10 @@ from antwort.backends.model_names import ModelNames, is_pattern
 from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
 
+_ROOM_LASTS = 600.0
+"""Seconds for which a server is given no more than it took: it may be started with a larger window."""
+_MOST_ROOMS = 1000
+
 MOST_NAMES = 1000
 """Names of models whose place is remembered."""
 LONGEST_NAME = 1000
@@ -84,6 +88,8 @@ class ModelRouter:
         self._asked = [route for route in self._routes if not route.models or any(map(is_pattern, route.models))]
         self._alone = self._open[0] if len(self._routes) == len(self._open) == 1 else None
         self._resolved: dict[str, ModelTarget] = {}
+        self._rooms: dict[str, tuple[int, float]] = {}
+        """Tokens that models may be given, as far as that was measured, and until when that counts."""
         """Where models are that stay there, whatever backends say they have."""
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
@@ -107,6 +113,18 @@ class ModelRouter:
         """Return how many tokens a model takes where it would be asked, None if that is not known."""
         target = await self.resolve(model)
         return await target.backend.context_window(target.model)
+
+    def note_room(self, model: str, tokens: int) -> None:
+        """Take note of how many tokens a model may be given, by our estimate: its server has refused more."""
+        self._rooms.pop(model, None)
+        if len(self._rooms) >= _MOST_ROOMS:  # the one that was noted first
+            del self._rooms[next(iter(self._rooms))]
+        self._rooms[model] = tokens, time.monotonic() + _ROOM_LASTS
+
+    def room(self, model: str) -> int | None:
+        """Return how many tokens a model may be given, if its server has refused more lately."""
+        tokens, until = self._rooms.get(model, (0, 0.0))
+        return tokens if time.monotonic() < until else None
 
     def is_known(self, model: str) -> bool:
         """Tell whether it is known where a model is, whatever backends say they have."""

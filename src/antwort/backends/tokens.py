@@ -23,7 +23,7 @@ import binascii
 import json
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -56,7 +56,7 @@ _PRICES = ((_MARKS, 2), (_DIGITS, 4), (_TWO, 2), (_THREE, 4), (_FOUR, 8))
 
 def estimate_tokens(request: ModelRequest) -> int:
     """Return about how many tokens a model reads for a request; never 0."""
-    total = ANSWER + sum(_item(as_function(item)) for item in request.items)
+    total = ANSWER + estimate_items(request.items)
     if request.instructions:
         total += OVERHEAD + estimate_text(request.instructions)
     tools = request.tools
@@ -64,6 +64,11 @@ def estimate_tokens(request: ModelRequest) -> int:
     if request.text_format is not None:
         total += _json(request.text_format.get("schema"))
     return total
+
+
+def estimate_items(items: Iterable[JSON]) -> int:
+    """Return about how many tokens a model reads for items."""
+    return sum(_item(as_function(item)) for item in items)
 
 
 def estimate_text(text: str) -> int:

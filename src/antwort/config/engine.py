@@ -125,6 +125,10 @@ class AgentConfig(Settings):
         default=None,
         description="Characters of a text or text file of the input above which it becomes a variable; never if none.",
     )
+    max_window: Annotated[int, Field(ge=2000)] | None = Field(
+        default=None,
+        description="Bytes that its model reads in one turn; old calls and results leave. All that it takes if none.",
+    )
     max_turns: PositiveInt | None = Field(default=None, description="Model turns in one response.")
     max_tool_calls: PositiveInt | None = Field(default=None, description="Calls of hosted functions in one response.")
     max_output_tokens: PositiveInt | None = Field(default=None, description="Tokens it may write in one response.")

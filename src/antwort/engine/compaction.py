@@ -10,6 +10,7 @@ from msgspec import Struct
 from antwort.backends import ModelRouter
 from antwort.backends.base import ModelRequest, WholeTurn
 from antwort.backends.chat.request import decoded_file, file_text
+from antwort.backends.tokens import estimate_text
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.engine.model_turn import TOO_LONG
 from antwort.engine.telemetry import TurnMetrics
@@ -71,12 +72,13 @@ class Compactor:
         tenant: str,
         instructions: str | None = None,
         limit: int | None = None,
+        room: int | None = None,
     ) -> Compacted:
         """Seal what stands for a window; `instructions` are those of the conversation.
 
         Instructions stay as they are, and so does what nobody has answered yet: the last message of the user, and the
         last calls with their outputs. All else becomes a summary. The user's own words are kept beside it, but never so
-        many that the new window comes near to `limit` tokens.
+        many that the new window comes near to `limit` tokens. What the summary is made from has at most `room` tokens.
         """
         large = is_large(items)
         parts = await self._large_work.run_if(large, _Parts, items)
@@ -85,6 +87,8 @@ class Compactor:
             return Compacted(await self._large_work.run_if(large, seals.seal_items, kept), NO_USAGE)
         task = f"{_TASK}\n\nThe assistant works under these instructions:\n{instructions}" if instructions else _TASK
         lines = await self._large_work.run_if(large, lambda: list(_record(parts.old)))
+        if room is not None:
+            lines = await self._large_work.run_if(large, _fitting, lines, room - estimate_text(task))
         answer = await self._summary(lines, task, model, tenant)
         room = min(_OWN_WORDS, limit or _OWN_WORDS)  # a token has several characters
         words = await self._large_work.run_if(large, _own_words, parts.old, room)
@@ -102,7 +106,7 @@ class Compactor:
                 # The record itself does not fit: the older half of it is given up.
                 if error.code != TOO_LONG or attempt == _ATTEMPTS or len(lines) < 2:
                     raise
-                lines = ["[…]", *lines[len(lines) // 2 :]]
+                lines = _newer_half(lines)
                 continue
             if "".join(answer.pieces).strip():
                 return answer
@@ -222,6 +226,19 @@ def _record(items: Sequence[JSON]) -> Iterator[str]:
                 yield f"CALL {call.get('name')}({_cut(str(call.get('arguments')))})"
             case kind if kind in OUTPUTS:
                 yield f"RESULT: {_cut(_text(as_function(item).get('output'), _recorded))}"
+
+
+def _fitting(lines: list[str], room: int) -> list[str]:
+    """Return the end of a record that has so many tokens, about, and at least its last line."""
+    for number, line in enumerate(reversed(lines)):
+        room -= estimate_text(line) + 1
+        if room < 0 and number:
+            return ["[…]", *lines[len(lines) - number :]]
+    return lines
+
+
+def _newer_half(lines: list[str]) -> list[str]:
+    return ["[…]", *lines[len(lines) // 2 :]]
 
 
 def _own_words(items: Sequence[JSON], room: int) -> str:

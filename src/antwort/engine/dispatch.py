@@ -156,6 +156,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         noted = leader.sources.noted()
         for call in group:
             self._end(call, result, noted)
+            if self.longest_arguments is not None and len(call.arguments) > self.longest_arguments:
+                await self.leaving.keep_arguments(call.position, self.longest_arguments)
             if self.is_followed:
                 await self._store_end(call, result)
         if self.is_followed:
@@ -191,6 +193,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
+            measure_room=self._measure_room,
         )
         name = spec.name
         try:
@@ -211,6 +214,12 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             nested.close()
         self.progress()
         return result
+
+    async def _measure_room(self) -> int | None:
+        """Return how many characters the result of each call of this turn may have."""
+        turn = self.totals.turns
+        calls = sum(e.direction == "output" and (e.call or {}).get("turn") == turn for e in self.journal.said())
+        return await self.room(max(1, calls))
 
     async def _say(self, text: str) -> None:
         """Say something to the user that the model does not read."""

@@ -65,6 +65,7 @@ class Engine(EngineParts, frozen=True):
         sealer: Sealer,
         check_url: CheckUrl | None = None,
         values: Values | None = None,
+        spill: int | None = None,
         absent: AbsentProviders = NONE_ABSENT,
         input_files: Callable[[LargeWork], InputFiles] | None = None,
         queues: Queues | None = None,
@@ -97,6 +98,8 @@ class Engine(EngineParts, frozen=True):
             settings.thoughts_as_summary,
             REASONING_NAMES[settings.reasoning_events],
             settings.max_answer_length,
+            values,
+            spill,
             planner,
             check_url,
         )

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
-from antwort.engine.window import Seals, pruned
+from antwort.engine.window import COMPACTION, Seals, pruned
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import JournalEntry
@@ -29,6 +29,10 @@ QUESTION_ID = "question"
 """Where it has the id of what somebody has to answer."""
 TOLD = "told"
 """Marks a call whose item is whole although the call is under way: it says what was asked for, not what came of it."""
+SHOWN = "shown"
+"""Where a call has what the model reads in the place of its arguments or its output, if that took too much room."""
+LEFT = "left"
+"""Marks a call that the model does not read any more, nor anything said before it; the last one has what it is told."""
 RETURNED = "returned"
 """Where a call that has ended its agent has the id of the variable that it gives back, if it gives one."""
 ASKED = "asked"
@@ -131,41 +135,69 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     """Return entries as the model reads them: a call the server executed becomes the call and its output."""
     items: list[JSON] = []
     outputs: list[JSON] = []
+    late: set[str] = set()
     turn = None
-    late = False
+    start, note = 0, ""
     for entry in entries:
         call = entry.call
         if entry.direction == "nested":
             continue
         if call is None or "name" not in call:
-            if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
-                continue  # it was cut off by a crash and begun again, or is not for the model
-            if entry.item.get("type") in {APPROVAL_REQUEST, APPROVAL_RESPONSE}:
-                continue
-            if _was_cut_off(entry.item):
-                continue
-            # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
-            items += outputs
-            outputs = []
-            items.append(entry.item)
+            if _is_read(entry):
+                # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
+                items += outputs
+                outputs = []
+                items.append(entry.item)
+                if entry.direction == "input" or entry.item.get("type") == COMPACTION:
+                    start = len(items)
+            continue
+        if LEFT in call:
+            items[start:] = [item for item in items[start:] if item.get("call_id") in late]
+            note = call[LEFT] or note
             continue
         if (made_in := call.get("turn")) != turn:
             turn = made_in
             items += outputs
             outputs = []
-        call_id, output = call["call_id"], call.get("output")
-        if SAID_BEFORE in call:
-            late = True
-        else:
-            name, arguments = call["name"], call["arguments"]
-            items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
-        if output is None:
-            if WAITING in call:
-                continue  # whoever continues it brings the answer
-            output = INTERRUPTED
-        outputs.append({"type": "function_call_output", "call_id": call_id, "output": output})
+        if note:
+            items.append(_told(note))
+            note = ""
+        _add_call(call, items, outputs, late)
     items += outputs
     return settled(items) if late else items
+
+
+def _is_read(entry: JournalEntry) -> bool:
+    """Tell whether the model reads an item that is no call of ours."""
+    call = entry.call
+    if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
+        return False  # it was cut off by a crash and begun again, or is not for the model
+    return entry.item.get("type") not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not _was_cut_off(entry.item)
+
+
+def _add_call(call: JSON, items: list[JSON], outputs: list[JSON], late: set[str]) -> None:
+    """Add a call and its output; `late` are those that were made in an earlier response."""
+    call_id, output, shown = call["call_id"], call.get("output"), call.get(SHOWN)
+    if SAID_BEFORE in call:
+        late.add(call_id)
+    else:
+        name, arguments = call["name"], _as_shown(shown, "arguments", call["arguments"])
+        items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+    if output is None:
+        if WAITING in call:
+            return  # whoever continues it brings the answer
+        output = INTERRUPTED
+    output = _as_shown(shown, "output", output)
+    outputs.append({"type": "function_call_output", "call_id": call_id, "output": output})
+
+
+def _as_shown(shown: JSON | None, name: str, text: str) -> str:
+    """Return what the model reads of arguments or of an output."""
+    return text if shown is None or name not in shown else msgspec.json.encode(shown[name]).decode()
+
+
+def _told(note: str) -> JSON:
+    return {"type": "message", "role": "user", "content": [{"type": "input_text", "text": note}]}
 
 
 def settled(items: Iterable[JSON]) -> list[JSON]:

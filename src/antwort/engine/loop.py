@@ -10,7 +10,6 @@ import msgspec
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
-from antwort.backends.passages import Window
 from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
@@ -25,16 +24,16 @@ from antwort.engine.earlier import Earlier
 from antwort.engine.emitter import CUT_SHORT, AnswerTooLongError, CallIds, Emitter, Manner, ModelCall
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
-from antwort.engine.history import model_items, settled
 from antwort.engine.journal import Journal
+from antwort.engine.leaving import LeavingCalls
 from antwort.engine.model_turn import ModelTurns, model_request, next_request
 from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
+from antwort.engine.said_window import SaidWindow
 from antwort.engine.totals import Totals
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError, BadRequestError
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
-from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
 from antwort.wire.requests import wants_summary
 from antwort.wire.responses import ResponseObject, Usage
@@ -67,7 +66,6 @@ class Loop:
     """What a turn has asked of the model last."""
     _last_used = 0
     """Tokens in the window after the last turn, as the model server has counted; 0 if nobody has."""
-    _compacted = False
 
     def __init__(
         self, parts: EngineParts, plan: Plan, journal: Journal, sink: EventSink | None, earlier: Earlier
@@ -95,7 +93,9 @@ class Loop:
         )
         emitter = self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
         emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
-        self._model = ModelTurns(plan, parts, emitter)
+        self._window = SaidWindow(plan, journal, seals)
+        self._leaving = LeavingCalls(plan, journal, parts.values)
+        self._model = ModelTurns(plan, parts, emitter, self._window, self._leaving)
         self._coalescer = Coalescer(emitter) if response.background and sink is not None else None
         self._noted = len(response.output)
         self._totals = Totals()
@@ -110,7 +110,7 @@ class Loop:
         self._totals = Totals.restored(self.journal.record.extra.get("totals", {}), entries)
         if self._totals.turns:
             self._relax()
-        self._compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in entries)
+        self._window.compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in entries)
 
     def forsake(self) -> None:
         """Take note that the reader has left."""
@@ -233,7 +233,7 @@ class Loop:
     async def _turns(self) -> str | None:
         """Perform turns until there is nothing left to do; return why it ended early, if it did."""
         if self.plan.compact_only:
-            if not self._compacted:
+            if not self._window.compacted:
                 await self._compact()
             return None
         while (reason := self._limit_reached()) is None:
@@ -327,7 +327,7 @@ class Loop:
     # --- the model's side --------------------------------------------------------------------------------------------
 
     def _request(self) -> ModelRequest:
-        plan, window, asked = self.plan, self._window(), self._asked
+        plan, window, asked = self.plan, self._window.items(), self._asked
         if asked is None:
             asked = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
         else:
@@ -341,18 +341,6 @@ class Loop:
         if relaxed is not self._choice:
             self._choice = relaxed
             self.emitter.client_functions = relaxed.permitted(self.plan.toolset.clients)
-
-    def _window(self) -> list[JSON]:
-        window, entries = self.plan.window, self.journal.said()
-        if not entries:
-            return window
-        said = model_items(entries)
-        if self.plan.is_pending():
-            return self._seals.opened(settled([*window, *said]))
-        if self._compacted:
-            return self._seals.opened([*window, *said])
-        said = self._seals.opened(said)  # what is in the window needs no opening
-        return window.extended(said) if isinstance(window, Window) else [*window, *said]
 
     async def _make_room(self) -> None:
         """Compact the window if it is time. Without a summary the window stays as it is."""
@@ -373,17 +361,18 @@ class Loop:
             raise APIError("The budget of the run is spent.")
         try:
             compacted = await compactor.compact(
-                self._window(),
+                self._window.items(),
                 self._seals,
                 model=self.response.model,
                 tenant=self.plan.ctx.tenant,
                 instructions=self.plan.instructions,
                 limit=self.plan.compact_at,
+                room=await self._model.room(),
             )
             used = compacted.usage
         finally:
             budget.settle(self.response.model, used)
-        self._compacted, self._last_used = True, 0
+        self._window.compacted, self._last_used = True, 0
         self._totals.usage = self._totals.usage.plus(compacted.usage)
         self._totals.summarised += compacted.usage.output_tokens
         self.journal.note(JournalEntry("output", self.emitter.compaction(compacted.encrypted_content)))
@@ -413,6 +402,9 @@ class Loop:
             self._keep_totals,
             self.on_progress,
             journal.store is not None or self._sink is not None,
+            self._leaving,
+            self._parts.longest_arguments,
+            self._model.result_room,
         )
 
     def _answered(self, dispatch: Dispatch) -> bool:

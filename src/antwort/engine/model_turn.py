@@ -11,8 +11,10 @@ from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
 from antwort.concurrency.large_work import is_large
 from antwort.engine import telemetry
 from antwort.engine.emitter import Emitter
+from antwort.engine.leaving import LeavingCalls, Room, Size, size_of
 from antwort.engine.parts import EngineParts
 from antwort.engine.plan import Plan
+from antwort.engine.said_window import SaidWindow
 from antwort.engine.tool_choice import Choice
 from antwort.engine.totals import Totals
 from antwort.engine.window import shortened
@@ -33,6 +35,16 @@ _BYTES = 4
 """Bytes of a token, about."""
 _UNKNOWN_WINDOW = 100_000
 """The window at which compaction begins, if neither the request nor the model server tells."""
+
+_MUCH_SAID = 4000
+"""Characters of calls and results from which on a window is looked at before it is sent."""
+_CHARACTERS = 2.5
+"""Characters of a token, about: of prose it has more, of numbers fewer."""
+_RESULTS = 0.6
+"""The share of the room in a window that the results of one turn may take."""
+_LEAST_RESULT = 500
+_FRAME = 60
+"""Bytes that a definition has on the wire besides its own, and a message with instructions, about."""
 
 _NOTHING: JSON = {}
 _Run = Callable[[ModelRequest, TurnSink], Coroutine[Any, Any, None]]
@@ -114,11 +126,17 @@ def _is_short(plan: Plan, items: Sequence[JSON]) -> bool:
 
 
 class ModelTurns(msgspec.Struct, eq=False):
-    """Performs the turns of one response. With `truncation: auto` the oldest items are dropped when they must be."""
+    """Performs the turns of one response.
+
+    A window that is too long gets shorter: calls that the response has made itself leave it, and with
+    `truncation: auto` the oldest items of what came before are dropped.
+    """
 
     _plan: Plan
     _parts: EngineParts
     _emitter: Emitter
+    _window: SaidWindow
+    _leaving: LeavingCalls
     _looked: bool = False
     _room: int | None = None
     """Tokens that items may take, by our own estimate; None if that is not known."""
@@ -127,8 +145,17 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn; what the sink takes comes to the emitter."""
-        run = self._run_shortened if self._plan.response.truncation == "auto" else self._parts.models.run
+        run = self._parts.models.run if self._window.is_as_planned and not self._is_watched else self._run_fitted
         return self._run_traced(run, request, sink) if self._parts.tracer.enabled else run(request, sink)
+
+    @property
+    def _truncates(self) -> bool:
+        return self._plan.response.truncation == "auto"
+
+    @property
+    def _is_watched(self) -> bool:
+        """Whether a window is looked at before it is sent, however short it may be."""
+        return self._truncates or self._plan.max_window is not None
 
     async def _run_traced(self, run: _Run, request: ModelRequest, sink: TurnSink) -> None:
         with telemetry.open_turn_span(self._parts.tracer, self._plan) as span:
@@ -136,23 +163,75 @@ class ModelTurns(msgspec.Struct, eq=False):
             await run(request, sink)
             telemetry.record_answer(span, self._emitter)
 
-    async def _run_shortened(self, request: ModelRequest, sink: TurnSink) -> None:
-        if not self._looked:
-            self._looked = True
-            self._room = await self._room_for(request)
+    async def _run_fitted(self, request: ModelRequest, sink: TurnSink) -> None:
+        shorter = request
+        if self._is_watched or self._looked or self._leaving.said > _MUCH_SAID:
+            shorter = await self._fitted(request)
         for attempt in range(_ATTEMPTS):
-            shorter = await self._fit(request)
             try:
                 await self._parts.models.run(shorter, sink)
             except BadRequestError as error:
                 if error.code != TOO_LONG or attempt == _ATTEMPTS - 1:
                     raise
                 tried = await self._estimate(shorter)
-                self._room = int(tried * _SHARE)
-                if await self._estimate(await self._fit(shorter)) >= tried:
+                self._looked, self._room = True, int(tried * _SHARE)
+                self._parts.models.note_room(request.model, self._room)
+                shorter = await self._fitted(request)
+                if await self._estimate(shorter) >= tried:
                     raise  # there is nothing left to drop
             else:
                 return
+
+    # --- keeping within the window -----------------------------------------------------------------------------------
+
+    async def room(self) -> int | None:
+        """Return how many tokens a request may have, by our own estimate; None if nobody knows."""
+        if not self._looked:
+            self._looked = True
+            self._room = await self._room_for(self._fixed())
+        return self._room
+
+    async def result_room(self, results: int) -> int | None:
+        """Return how many characters each of some results may have; None if nobody knows."""
+        limit = await self._limit()
+        if not any(limit):
+            return None
+        fixed = await self._size(self._fixed(), limit)
+        rooms = []
+        if limit.tokens:
+            rooms.append((limit.tokens - fixed.tokens) * _CHARACTERS)
+        if limit.bytes:
+            rooms.append(limit.bytes - fixed.bytes)
+        return max(_LEAST_RESULT, int(min(rooms) * _RESULTS) // results)
+
+    def _fixed(self) -> ModelRequest:
+        """Return a request with what cannot leave the window."""
+        return model_request(self._plan, self._plan.window, self._plan.choice, Totals())
+
+    async def _limit(self) -> Size:
+        return Size(await self.room() or 0, self._plan.max_window or 0)
+
+    async def _fitted(self, request: ModelRequest) -> ModelRequest:
+        """Return a request that is as long as it may be, as far as there is something to leave out."""
+        limit = await self._limit()
+        if not any(limit):
+            return request
+        taken = await self._size(request, limit)
+        if Room(limit, taken, taken).fits:
+            return request
+        fixed = await self._size(replace(request, items=self._plan.window), limit)
+        shorter = request
+        for shorten in (self._leaving.leave, self._leaving.shorten_last):
+            if await shorten(Room(limit, taken, fixed)):
+                request = replace(request, items=self._window.items())
+            shorter = await self._truncated(request) if self._truncates else request
+            taken = await self._size(shorter, limit)
+            if Room(limit, taken, fixed).fits:
+                break
+        return shorter
+
+    async def _size(self, request: ModelRequest, limit: Size) -> Size:
+        return await self._parts.large_work.run_if(is_large(request.items), request_size, request, limit)
 
     async def is_full(self, request: ModelRequest, used: int) -> bool:
         """Tell whether the window is to be compacted before this turn; `used` is what the last turn has counted.
@@ -162,7 +241,7 @@ class ModelTurns(msgspec.Struct, eq=False):
         limit = self._plan.compact_at
         if not limit:
             window = await self._parts.models.context_window(request.model)
-            limit = _UNKNOWN_WINDOW if window is None else window * 3 // 4
+            limit = _UNKNOWN_WINDOW if window is None else min(window * 3 // 4, window - _answer(request, window))
         size = max(used, await self._estimate(request))  # what functions have returned since then is not in `used`
         return size >= max(limit, self._compacted + max(limit, self._compacted) // 4)
 
@@ -178,31 +257,45 @@ class ModelTurns(msgspec.Struct, eq=False):
     async def _room_for(self, request: ModelRequest) -> int | None:
         """Return how many tokens of input fit, by our estimate, which is held against the server's own count."""
         window = await self._parts.models.context_window(request.model)
+        measured = self._parts.models.room(request.model)
         if window is None:
-            return None
-        room = window - min(request.max_output_tokens or _ANSWER, window // 2)
+            return measured
+        room = window - _answer(request, window)
         estimate = await self._estimate(request)
         if estimate > room:
             counted = await self._parts.models.count_tokens(request)
             if counted:
-                return room * estimate // counted
-        return room
+                room = room * estimate // counted
+        return room if measured is None else min(room, measured)
 
     async def _estimate(self, request: ModelRequest) -> int:
         return await self._parts.large_work.run_if(is_large(request.items), estimate_tokens, request)
 
-    async def _fit(self, request: ModelRequest) -> ModelRequest:
-        large = self._room is not None and is_large(request.items)
-        return await self._parts.large_work.run_if(large, self._fitting, request)
+    async def _truncated(self, request: ModelRequest) -> ModelRequest:
+        return await self._parts.large_work.run_if(is_large(request.items), self._without_oldest, request)
 
-    def _fitting(self, request: ModelRequest) -> ModelRequest:
-        room = self._room
-        if room is None or estimate_tokens(request) <= room:
-            return request
-        limit = room
+    def _without_oldest(self, request: ModelRequest) -> ModelRequest:
+        limit = Size(self._room or 0, self._plan.max_window or 0)
 
         def fits(items: Sequence[JSON]) -> bool:
-            return estimate_tokens(replace(request, items=items)) <= limit
+            taken = request_size(replace(request, items=items), limit)
+            return Room(limit, taken, taken).fits
 
+        if fits(request.items):
+            return request
         items = shortened(request.items, fits)
         return request if items is None else replace(request, items=items)
+
+
+def request_size(request: ModelRequest, limit: Size) -> Size:
+    """Return what a request takes, in the measures for which there is a limit."""
+    taken = size_of(request.items, Size(0, limit.bytes))
+    size = taken.bytes
+    if limit.bytes:
+        size += len(request.instructions or "") + sum(len(msgspec.json.encode(tool)) + _FRAME for tool in request.tools)
+    return Size(estimate_tokens(request) if limit.tokens else 0, size)
+
+
+def _answer(request: ModelRequest, window: int) -> int:
+    """Return the tokens that are left for the answer."""
+    return min(request.max_output_tokens or _ANSWER, window // 2)

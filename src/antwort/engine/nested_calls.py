@@ -23,6 +23,7 @@ from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, note_
 from antwort.engine.emitter import Emitter
 from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITING
 from antwort.engine.journal import Journal
+from antwort.engine.leaving import LeavingCalls
 from antwort.engine.plan import Plan
 from antwort.engine.tools import Target
 from antwort.engine.totals import Totals
@@ -67,6 +68,11 @@ class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Called when a function has returned."""
     is_followed: bool
     """Whether anybody stores the steps of the calls, or is told of them."""
+    leaving: LeavingCalls
+    longest_arguments: int | None
+    """Characters of arguments that stay in the window once a call is over."""
+    room: Callable[[int], Awaitable[int | None]]
+    """Tells how many characters each of so many results may have."""
 
     @cached_property
     def slots(self) -> asyncio.Semaphore:

@@ -44,6 +44,7 @@ class Profile(msgspec.Struct, frozen=True):
     functions: tuple[str, ...] | None
     approval: ApprovalPolicy | None
     max_input: int | None
+    max_window: int | None
     max_turns: int
     max_tool_calls: int | None
     max_output_tokens: int | None
@@ -59,6 +60,7 @@ class Profile(msgspec.Struct, frozen=True):
             None if agent.functions is None else tuple(agent.functions),
             agent.approval,
             agent.max_input,
+            agent.max_window,
             agent.max_turns or max_turns,
             agent.max_tool_calls,
             agent.max_output_tokens,

@@ -9,6 +9,7 @@ from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
 from antwort.engine.telemetry import TurnMetrics
 from antwort.observability import Tracer
+from antwort.run_services import Values
 from antwort.sealing import Sealer
 from antwort.storage.sql.store import Store
 
@@ -35,3 +36,7 @@ class EngineParts(msgspec.Struct, frozen=True):
     """What the events of thoughts are called."""
     longest_answer: int
     """Characters that a model may say in one turn."""
+    values: Values | None
+    """Where what leaves a window is kept."""
+    longest_arguments: int | None
+    """Characters of a call's arguments that stay in the window once it is over, if the model can read them on."""

@@ -78,6 +78,8 @@ class Plan(msgspec.Struct, frozen=True):
     prepared: Mapping[str, JSON] = {}
     """Hosted tools that are other than the request has named them, by the model's names of their functions."""
     shown: Shown = AS_USUAL
+    max_window: int | None = None
+    """Bytes that the model is given to read in one turn."""
     input: list[JournalEntry] = []
     history: list[JournalEntry] = []
     carried: list[JournalEntry] = []
@@ -178,6 +180,7 @@ def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
         max_output_tokens=task.max_output_tokens,
         previous_response_id=previous,
         truncation=parent.create.truncation,
+        context_management=parent.create.context_management,
         multi_agent=parent.create.multi_agent,
         user=parent.create.user,
         safety_identifier=parent.create.safety_identifier,

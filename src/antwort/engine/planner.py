@@ -225,6 +225,8 @@ class Planner:
             else:
                 history = await self._past.history(parent.ctx.tenant, previous, of_run=True)
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
+        if plan.max_input is not None and self._values is not None and not work.task.only_answers:
+            entries = await LongInput(self._values.of(plan.ctx), plan.max_input, self._large_work).shortened(entries)
         response = plan.response
         await self._name_model(create, response)
         plan = await _prepared(plan, parent.history, parent.input, refuses=False)
@@ -361,6 +363,7 @@ class Planner:
             input=[] if item is None else [JournalEntry("input", item)],
             window=[] if item is None else [item],
             short=text is not None and len(text) < MUCH,
+            max_window=profile.max_window,
         )
 
     def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:

@@ -19,6 +19,8 @@ COMPACTION = "compaction"
 INSTRUCTING = frozenset({"system", "developer"})
 SUMMARY = "[The earlier part of this conversation was compacted. This is all that is known of it.]"
 """How the message begins that stands for what was compacted."""
+LEFT_OUT = "[Earlier calls have left the window."
+"""How the message begins that stands for calls that were left out."""
 _REASONING = "reasoning"
 _SEALED = frozenset({COMPACTION, _REASONING})
 """The items that may have to be opened before the model reads them."""
@@ -124,10 +126,10 @@ def is_sealed(item: JSON) -> bool:
 
 
 def is_summary(item: JSON) -> bool:
-    """Tell whether an item is the message that stands for what was compacted."""
+    """Tell whether an item is a message that stands for what was compacted, or left out."""
     content = item.get("content")
     first = content[0] if isinstance(content, list) and content else None
-    return isinstance(first, dict) and str(first.get("text")).startswith(SUMMARY)
+    return isinstance(first, dict) and str(first.get("text")).startswith((SUMMARY, LEFT_OUT))
 
 
 def pruned(items: Sequence[JSON]) -> list[JSON]:
@@ -185,6 +187,7 @@ def _units(items: Sequence[JSON]) -> list[_Unit]:
             continue
         if kind in OUTPUTS and item.get("call_id") in by_call:
             by_call[item["call_id"]].indexes.append(index)
+            calls = None  # calls behind an output are those of another turn
             continue
         if kind in CALLS and calls is not None:
             calls.indexes.append(index)  # parallel calls
@@ -208,6 +211,6 @@ def _hold(units: list[_Unit], items: Sequence[JSON]) -> None:
     if units:
         units[-1].droppable = False
     for unit in reversed(units):
-        if any(items[index].get("role") == "user" for index in unit.indexes):
+        if any(items[index].get("role") == "user" and not is_summary(items[index]) for index in unit.indexes):
             unit.droppable = False
             break

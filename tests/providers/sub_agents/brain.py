@@ -8,6 +8,7 @@ import msgspec
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
 from antwort.backends.chat.request import ChatDialect, chat_body
+from antwort.engine.window import is_summary
 from antwort.testing import Turn, turn
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -102,5 +103,5 @@ def texts(request: ModelRequest) -> list[str]:
 
 def prompt(request: ModelRequest) -> str:
     """Return what was asked last by a user, or by a parent."""
-    content: Any = [item for item in request.items if item.get("role") == "user"][-1]["content"]
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+    said: list[Any] = [item["content"] for item in request.items if item.get("role") == "user" and not is_summary(item)]
+    return said[-1] if isinstance(said[-1], str) else "".join(part["text"] for part in said[-1])

@@ -26,5 +26,6 @@ RECURSIVE = AgentConfig(
         "return_result",
         "budget_remaining",
     ],
-    max_input=4000,
+    max_input=2000,
+    max_window=8000,
 )

@@ -115,7 +115,9 @@ class Variables(VariableRoutes):
         if len(asked) > 1:
             raise FunctionError(f"Ask for one part at a time, not for {' and '.join(asked)}.")
         variable = await ctx.variables.find(key)
+        room = await ctx.room()
         most = min(limit or self.settings.max_read, self.settings.max_limit)
+        most = most if room is None else min(most, room)
         self.reads.labels(asked[0] if asked else "start").inc()
         if variable.kind == "bytes" and not await self._is_text(ctx, variable):
             raise FunctionError(f"'{variable.key}' is binary ({variable.size:,} bytes): it cannot be read as text.")
