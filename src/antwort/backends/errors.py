@@ -202,7 +202,9 @@ def reported_error(backend: str, value: Any) -> APIError:
 def _error(backend: str, model: str, status: int, report: _Report, retry_after: float | None) -> APIError:
     if status in {400, 413, 422, 500} and report.is_too_long:
         return BadRequestError(
-            f"The conversation is too long for the model: {report.message}",
+            f"The conversation is too long for the model: {report.message.rstrip('. ')}. Send less, or 'truncation': "
+            f"'auto'. How much the model takes is set at its server (Ollama: num_ctx); what the server does not tell, "
+            f"backends.{backend}.context_window does.",
             param="input",
             code="context_length_exceeded",
         )

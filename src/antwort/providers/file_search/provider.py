@@ -299,6 +299,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
         vector_store_ids: Annotated[
             list[str] | None, Field(description="Only these vector stores; leave it out to search all of them.")
         ] = None,
+        offset: Annotated[int, Field(ge=0, description="Where to go on, if a result has said so.")] = 0,
     ) -> ToolResult:
         """Search the user's documents. Returns numbered chunks of text; cite them by number, as in [1]."""
         query = " ".join(query.split())[:_LONGEST_QUERY]
@@ -309,13 +310,14 @@ class FileSearch(StoreFileRoutes, WorksApart):
         wish = Wish.of((query,), limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
         try:
             stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
-            findings = await self.search_measured(stores, wish)
+            room = await ctx.room()
+            findings = await self.search_measured(stores, wish, room=room)
         except (FileSearchError, VectorStoreUnavailable) as error:
             raise FileSearchError(f"{error} {_ADVICE}") from error
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
-        return ToolResult(report.results(ctx, query, findings), item=item)
+        return ToolResult(report.results(ctx, query, findings, room=room, offset=offset), item=item)
 
     async def _placed(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
         """Return chunks with where in their files they stand, as far as that is known."""
@@ -326,13 +328,16 @@ class FileSearch(StoreFileRoutes, WorksApart):
         return [_with_place(one, known[one.store.tenant, one.store.id, one.hit.file_id]) for one in found]
 
     @override
-    async def search_measured(self, stores: Sequence[VectorStoreRecord], wish: Wish) -> SearchOutcome:
+    async def search_measured(
+        self, stores: Sequence[VectorStoreRecord], wish: Wish, *, room: int | None = None
+    ) -> SearchOutcome:
         reranker = self._reranker if wish.rerank else None
         findings = await self._search_in_time(stores, wish if reranker is None else reranker.widened(wish))
         if reranker is not None:
             await reranker.rank(findings, wish)
         findings.found = await self._placed(findings.found)
-        if self.settings.join_neighbours:
+        fits = room is None or sum(len(one.hit.text) for one in findings.found) <= room
+        if self.settings.join_neighbours and fits:  # else the best chunk might stand behind what there is room for
             findings.found = with_neighbours_joined(findings.found)
         self.returned.observe(len(findings.found))
         await asyncio.gather(*(self._stores.touch(store) for store in stores))

@@ -1,6 +1,7 @@
 """What the model reads: chunks as text, marked as coming from documents."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from antwort.provider import Context, Source, fenced, one_line, printable, steady_mark
@@ -9,21 +10,64 @@ from antwort.providers.file_search.search import FoundChunk, SearchOutcome
 _ORIGIN = "documents"
 _LONGEST_TITLE = 300
 """Characters of a document's name that are shown: a pipeline may have written any number."""
+_HEADER = 100
+"""Characters of an entry besides its text, about."""
+_LEAST = 300
+"""Characters of a text that is shown in part, at least."""
 _WHOLE = 80_000
 """Characters of all chunks together; what is longer is cut evenly."""
 
 
-def results(ctx: Context, query: str, findings: SearchOutcome) -> str:
-    """Return what was found, one entry for each chunk: number, document, where it stands there, score, text."""
+def results(ctx: Context, query: str, findings: SearchOutcome, *, room: int | None = None, offset: int = 0) -> str:
+    """Return what was found, one entry for each chunk: number, document, where it stands there, score, text.
+
+    With `room` the best of it, in about so many characters, and how to go on with the rest: from `offset` on, which
+    counts characters of the texts that were found.
+    """
     head = f'Results of a file search for "{one_line(query)}".'
     found = findings.found
     if not found:
         empty = "No results were found. Try other words, or say that nothing was found."
         return "\n\n".join([head, empty, *findings.notes])
     head += " Cite a document by its number in square brackets, such as [1]."
-    most = _length_of_each(found)
-    parts = [_entry(ctx, one, most) for one in found]
-    return "\n\n".join([head, *findings.notes, fenced(chr(10).join(parts), _ORIGIN)])
+    notes = findings.notes
+    if room is None and not offset:
+        most = _length_of_each(found)
+        parts = [_entry(ctx, one, most) for one in found]
+    else:
+        parts, left_out = _fitted(ctx, found, min(room or _WHOLE, _WHOLE), offset)
+        notes = [*notes, left_out] if left_out else notes
+    return "\n\n".join([head, *notes, fenced(chr(10).join(parts), _ORIGIN)])
+
+
+def _fitted(ctx: Context, found: Sequence[FoundChunk], room: int, offset: int) -> tuple[list[str], str]:
+    """Return the entries that there is room for, from an offset on, and what is to be said about the others."""
+    parts: list[str] = []
+    end = reached = 0
+    left_out = 0
+    for one in found:
+        start, end = end, end + len(one.hit.text)
+        if end <= offset:
+            continue
+        begin = max(start, offset)
+        fits = max(room - _HEADER, 0 if parts else _LEAST)
+        if fits < min(_LEAST, end - begin):
+            left_out += 1
+            room = 0
+            continue
+        reached = min(end, begin + fits)
+        piece = replace(one, hit=replace(one.hit, text=one.hit.text[begin - start : reached - start]))
+        parts.append(_entry(ctx, piece, reached - begin, cut=reached < end))
+        left_out += reached < end
+        room -= reached - begin + _HEADER
+    if not parts:
+        return [f"There is nothing behind {offset}: what was found has {end} characters."], ""
+    if reached == end:
+        return parts, ""
+    return parts, (
+        f"There was no room for all: {end - reached:,} characters of {left_out} results are left out. Go on with "
+        f"offset={reached}, if the answer is not here."
+    )
 
 
 def read_results(item: Mapping[str, Any]) -> str | None:
@@ -44,12 +88,12 @@ def _read_entry(one: Mapping[str, Any]) -> str:
     return f"{title}\n{printable(str(one.get('text') or '')).strip()}".strip()
 
 
-def _entry(ctx: Context, one: FoundChunk, most: int) -> str:
+def _entry(ctx: Context, one: FoundChunk, most: int, *, cut: bool = False) -> str:
     hit = one.hit
     title = one_line(hit.filename or hit.file_id)[:_LONGEST_TITLE]
     number = ctx.sources.add(Source(title, file_id=hit.file_id))
     text = printable(hit.text).strip()
-    if len(text) > most:
+    if cut or len(text) > most:
         text = f"{text[:most].rstrip()}…"
     place = "" if one.place is None else str(one.place)
     where = f"{one_line(place)[:_LONGEST_TITLE]}, " if place else ""
