@@ -19,8 +19,10 @@ from antwort.sandbox.copying import make_alike
 from antwort.sandbox.images import KEPT_BACK, OWN_FILES, grow, image_size, is_clean, make_image, mend, shrink
 from antwort.sandbox.limits import MEBIBYTE
 from antwort.sandbox.mounts import MountServer, MountSpace, run
+from antwort.sandbox.project_quotas import confine, project_of, quota_of
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import DiskUsage, disk_usage
+from antwort.sandbox.users import has_others, own_user
 
 IMAGE = ".disk"
 """How the name of an image ends: that of its folder, beside which it is, comes before."""
@@ -29,6 +31,8 @@ _TRIES, _PAUSE = 20, 0.05
 """How often something is tried that another process is about to give back, and seconds in between."""
 _UNSERVED = frozenset({errno.ENOTCONN, errno.ECONNABORTED})
 """What is told of a file system whose program has ended."""
+_OWN_SIZE = 64 * 1024
+"""Bytes of a folder itself, for the names of what is in it."""
 _WASTE = MEBIBYTE
 """Bytes that an image may take on the disk beyond what is in it, when nobody uses it."""
 _LENIENCE = 4
@@ -281,6 +285,50 @@ class FuseImages(Images):
         return False  # it is locked by now
 
 
+class ProjectQuotas(DiskKind):
+    """Quotas for what is in folders, which stay as they are: for root, on disks that are mounted with such quotas."""
+
+    name = "quota"
+    own_files = 1
+
+    def __init__(self, space: MountSpace) -> None:
+        super().__init__(space)
+        self._projects: dict[Path, int] = {}
+        """Those that have today's limits."""
+
+    @property
+    @override
+    def entering(self) -> Sequence[str]:
+        return ()
+
+    @override
+    def seen(self, folder: Path) -> Path:
+        return folder
+
+    @override
+    def is_attached(self, folder: Path) -> bool:
+        return folder in self._projects and self._projects[folder] == project_of(folder)
+
+    @override
+    def attach(self, disk: Disk) -> None:
+        _refuse_image(disk)
+        if self._space.has_own_users:
+            raise OSError(errno.EPERM, "only root can set quotas")
+        before = disk.before()
+        size, files = max(disk.size, before.size * 21 // 20), max(disk.files, before.files)
+        self._projects[disk.folder] = confine(disk.folder, size + _OWN_SIZE, files + self.own_files)
+
+    @override
+    def detach(self, folder: Path) -> None:
+        """Forget it; its quota stays."""
+        self._projects.pop(folder, None)
+
+    @override
+    def left(self, disk: Disk) -> int:
+        quota = quota_of(disk.folder, self._projects[disk.folder])
+        return max(0, quota.size_limit - quota.size)
+
+
 class MemoryDisks(DiskKind):
     """File systems in memory, for everybody: what is in the folder is brought there first, and back after each use."""
 
@@ -291,8 +339,7 @@ class MemoryDisks(DiskKind):
 
     @override
     def attach(self, disk: Disk) -> None:
-        if disk.image.exists():
-            raise OSError(errno.EPERM, "it is in an image, which only root can mount")
+        _refuse_image(disk)
         before, owner = disk.before(), self._owner(disk.folder)
         size, files = max(disk.size, before.size), max(disk.files, before.files)
         if _free_memory() < size:
@@ -318,7 +365,7 @@ class MemoryDisks(DiskKind):
         return max(0, disk.size - disk.before().size)
 
 
-KINDS: Sequence[type[DiskKind]] = (LoopImages, FuseImages, MemoryDisks)
+KINDS: Sequence[type[DiskKind]] = (LoopImages, FuseImages, ProjectQuotas, MemoryDisks)
 """In the order in which they are tried."""
 
 
@@ -344,22 +391,26 @@ def _locked(image: Path) -> Iterator[int]:
 
 def try_out(kind: DiskKind, disk: Disk) -> None:
     """Give a folder its file system, write too much to it, and take it away; OSError if any of that does not work."""
+    owner = own_user(disk.folder) if has_others() else None
     kind.attach(disk)
     try:
-        file = os.open(kind.seen(disk.folder) / "file", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        seen = kind.seen(disk.folder)
+        # Limits may not hold for root.
+        run(["fallocate", "--length", str(disk.size), "file"], cwd=seen, user=owner)
+        kind.settle(disk)
         try:
-            os.posix_fallocate(file, 0, disk.size)
-            kind.settle(disk)
-            os.posix_fallocate(file, 0, 2 * disk.size)
-        except OSError as error:
-            if error.errno not in {errno.ENOSPC, errno.EDQUOT} or os.fstat(file).st_size < disk.size:
-                raise
-        else:
-            raise OSError(errno.EINVAL, "what is written has no limit")
-        finally:
-            os.close(file)
+            run(["fallocate", "--length", str(2 * disk.size), "file"], cwd=seen, user=owner)
+        except OSError:
+            return
+        raise OSError(errno.EINVAL, "what is written has no limit")
     finally:
         kind.detach(disk.folder)
+
+
+def _refuse_image(disk: Disk) -> None:
+    """Do not let a folder seem empty whose files are elsewhere."""
+    if disk.image.exists():
+        raise OSError(errno.EPERM, "it is in an image, which cannot be mounted here")
 
 
 def _free_memory() -> int:

@@ -159,14 +159,20 @@ class MountServer(threading.Thread):
             self._started.set()
 
 
-def run(command: Sequence[str], *, fine: int = 0) -> str:
-    """Run a command of the system and return what it prints; OSError with what it says if its code is not `fine`."""
+def run(command: Sequence[str], *, fine: int = 0, cwd: Path = Path("/"), user: int | None = None) -> str:
+    """Run a command of the system, as somebody else if there is a user, and return what it prints.
+
+    OSError with what it says if its code is not `fine`.
+    """
     done = subprocess.run(  # noqa: S603 - a command of our own
         command,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         env=_ENVIRONMENT,
-        cwd="/",
+        cwd=cwd,
+        user=user,
+        group=user,
+        extra_groups=None if user is None else [],
         check=False,
     )
     if done.returncode > fine or done.returncode < 0:
