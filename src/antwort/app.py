@@ -41,6 +41,7 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.runs.questions import RunQuestions
 from antwort.sandbox import Sandbox, SandboxRules
+from antwort.sandbox.mounts import MountSpace
 from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.body_limit import BodyBudget
@@ -71,7 +72,8 @@ class Antwort:
 
     `functions` and `providers` given in code come before those of the configuration, to which `factories` add types.
     Use it as an async context manager, or hand `asgi()` to any ASGI server, which starts and stops it through the
-    lifespan protocol. `peers` are the processes of the server, if there are several that share its database.
+    lifespan protocol. `peers` are the processes of the server, if there are several that share its database, and
+    `mounts` what they share of file systems.
     """
 
     def __init__(
@@ -84,6 +86,7 @@ class Antwort:
         backend: str | ModelBackend | None = None,
         executors: Iterable[ToolExecutor] = (),
         peers: Peers | None = None,
+        mounts: MountSpace | None = None,
     ) -> None:
         self.loaded = config if isinstance(config, LoadedConfig) else LoadedConfig(config or Config())
         self.config = self.loaded.config
@@ -110,7 +113,7 @@ class Antwort:
         self.redactor = Redactor(secrets)
         self.chain = build_authenticator(self.config)
         self.queues.several = self.chain.has_several_tenants
-        self.sandbox = Sandbox(self._sandbox_rules(made))
+        self.sandbox = Sandbox(self._sandbox_rules(made), mounts)
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
         self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
         self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning)

@@ -17,6 +17,7 @@ from antwort.errors import ConfigError, ServiceUnavailableError
 from antwort.sandbox import Sandbox, SandboxLimits, TenantFolders, disk_kinds, disks
 from antwort.sandbox.disk_kinds import FuseImages, Images, LoopImages, MemoryDisks, ProjectQuotas
 from antwort.sandbox.images import image_size, make_image
+from antwort.sandbox.mounts import MountSpace
 from antwort.sandbox.project_quotas import project_of
 from antwort.sandbox.rules import SandboxRules
 
@@ -336,18 +337,76 @@ async def test_code_cannot_leave_the_project_of_its_folder(tmp_path: Path, kind:
             assert {project_of(path) for path in folder.rglob("*") if path.is_dir()} == {project_of(folder)}
 
 
-@pytest.mark.usefixtures("loop")
-async def test_two_processes_of_a_server_work_in_one_folder_at_the_same_time(tmp_path: Path) -> None:
-    async with opened(tmp_path) as one, opened(tmp_path) as two:
+@pytest.fixture(params=[False, True], ids=["alone", "together"])
+def space(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MountSpace | None]:
+    """Have what the processes of a server share; no image suffers from that."""
+    shared = MountSpace.for_processes(2) if request.param else None
+    yield shared
+    if shared is not None:
+        shared.close()
+    check(tmp_path)
+
+
+async def test_two_processes_of_a_server_work_in_one_folder_at_the_same_time(
+    tmp_path: Path, kind: str, space: MountSpace | None
+) -> None:
+    rules = SandboxRules(processes=2)
+    async with (
+        opened(tmp_path, sandbox=Sandbox(rules, space)) as one,
+        opened(tmp_path, sandbox=Sandbox(rules, space)) as two,
+    ):
+        assert one._disks.kind == two._disks.kind == (kind if space is not None or KINDS[kind].is_shared else None)
         rounds = 20
         code = "import os\nfor n in range(%d): open(f'%s{n}', 'w').write('x' * 10_000)"
         await asyncio.gather(executed(one, code % (rounds, "a")), executed(two, code % (rounds, "b")))
         for things in (one, two):
             assert await executed(things, "import os; print(len(os.listdir()))") == f"{2 * rounds}\n"
         assert len(devices(tmp_path)) <= 1
+        async with two.in_use(lambda: two.at("one")):
+            await asyncio.to_thread(one._disks.release_idle, 0.0)  # it is not theirs alone
+            await executed(one, "open('c', 'w').write('tea')")
+            assert await executed(two, "print(open('c').read())") == "tea\n"
         one._delete(one.at("one"))
         assert await executed(two, "import os; print(os.listdir())") == "[]\n"
-    await asyncio.to_thread(check, tmp_path)
+
+
+WORKERS = """
+from antwort.sandbox import Sandbox, SandboxRules
+from antwort.sandbox.mounts import MountSpace
+
+space = MountSpace.for_processes(2)
+rules = SandboxRules(processes=2)
+WRITE = "open('f', 'a').write('NAME'); print(sorted(open('f').read()))"
+
+async def work(name, ready, go):
+    async with test_disks.opened(place, sandbox=Sandbox(rules, space)) as things:
+        told = await test_disks.executed(things, WRITE.replace("NAME", name))
+        os.write(ready, (things._disks.kind + " " + told).encode())
+        await asyncio.to_thread(os.read, go, 1)
+        os._exit(0)  # as one that is killed, with what it has mounted
+
+told = []
+for name in "abc":
+    (reading, writing), (waiting, letting) = os.pipe(), os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(work(name, writing, waiting))
+        finally:
+            os._exit(1)
+    os.close(writing)
+    told.append(os.read(reading, 1000).decode().strip())
+    os.write(letting, b"x")
+    os.waitpid(child, 0)
+print(*told, flush=True)
+"""
+
+
+def test_the_workers_of_an_ordinary_user_share_their_folders_and_what_one_leaves_when_it_is_killed(
+    open_path: Path,
+) -> None:
+    told = killed(ORDINARY.split("async def main", maxsplit=1)[0] + WORKERS, open_path)
+    assert told == "memory ['a'] memory ['a', 'b'] memory ['a', 'b', 'c']\n"
 
 
 async def test_what_is_deleted_or_linked_in_memory_is_so_on_the_disk(

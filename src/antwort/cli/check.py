@@ -25,6 +25,7 @@ from antwort.files import open_blobs
 from antwort.functions import Catalogue
 from antwort.functions.discovery import given_at
 from antwort.functions.registration import Registration, examine
+from antwort.sandbox.mounts import MountSpace
 from antwort.storage import database_url
 from antwort.storage.schema.revisions import needs_upgrade
 from antwort.storage.upgrade import current, location
@@ -92,7 +93,7 @@ async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
     report.parts["configuration"] = str(loaded.path or "defaults")
     report.attempt(partial(check_bind, loaded.config, file=loaded.path))
     try:
-        app = Antwort(loaded)
+        app = Antwort(loaded, mounts=MountSpace.for_processes(loaded.config.server.workers))
     except ConfigError as error:
         report.add(error)
         _examine_apart(loaded, report)

@@ -12,6 +12,7 @@ from antwort.backends.detection import SERVICE, find_backend, named_service, ser
 from antwort.cli.options import setting
 from antwort.config import BackendConfig, LoadedConfig
 from antwort.errors import ConfigError
+from antwort.sandbox.mounts import MountSpace
 from antwort.workers.peers import Peers
 
 NAME = "default"
@@ -58,9 +59,9 @@ class ModelChoice(Struct, frozen=True):
     note: str | None = None
     """What to say about one that is not asked."""
 
-    def app(self, peers: Peers | None = None) -> Antwort:
+    def app(self, peers: Peers | None = None, mounts: MountSpace | None = None) -> Antwort:
         """Build the app."""
-        app = Antwort(self.loaded, peers=peers)
+        app = Antwort(self.loaded, peers=peers, mounts=mounts)
         app.model_description = self.label or app.model_description
         return app
 

@@ -25,6 +25,7 @@ from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
 from antwort.observability import configure_logging
 from antwort.observability.logs import is_read_by_people
+from antwort.sandbox.mounts import MountSpace
 from antwort.server.serve import Server, bind, bind_many, raise_limit
 from antwort.storage.claims import claimed
 from antwort.workers.supervisor import Supervisor, Worker, stopping_signals
@@ -70,6 +71,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     listeners = bind_many(config.server.host, config.server.port, config.server.workers)
     limit = stop_limit(config)
     stopping = None if limit is None else limit + _SPARE  # workers know of it themselves
+    mounts = MountSpace.for_processes(config.server.workers)
     worker = Supervisor(
         listeners,
         click.echo,
@@ -79,7 +81,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     ).run()
     if isinstance(worker, int):
         raise click.exceptions.Exit(worker)
-    _serve_as(choice, worker)
+    _serve_as(choice, worker, mounts)
 
 
 def _serve_alone(choice: ModelChoice) -> None:
@@ -90,11 +92,11 @@ def _serve_alone(choice: ModelChoice) -> None:
         _run(app, sock, lambda: click.echo(banner(app, sock, choice.note)))
 
 
-def _serve_as(choice: ModelChoice, worker: Worker) -> None:
+def _serve_as(choice: ModelChoice, worker: Worker, mounts: MountSpace | None) -> None:
     """Serve in this process, as one of several."""
     logs = choice.loaded.config.observability
     configure_logging(logs.log_level, logs.log_format, worker=worker.peers.number)
-    app = choice.app(worker.peers)
+    app = choice.app(worker.peers, mounts)
     with worker.listener as sock:
         _run(app, sock, lambda: worker.tell_ready(banner(app, sock, choice.note)), worker)
 

@@ -66,7 +66,7 @@ class DiskKind(ABC):
     settles: ClassVar[bool] = False
     """Whether what was written has to be brought to the disk after each use."""
     is_shared: ClassVar[bool] = True
-    """Whether several processes can use a folder at the same time."""
+    """Whether several processes can use a folder at the same time without one namespace of mounts for all."""
 
     def __init__(self, space: MountSpace) -> None:
         self._space = space

@@ -23,6 +23,7 @@ from antwort.sandbox.disk_kinds import KINDS, Disk, DiskKind, image_of, try_out
 from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
 from antwort.sandbox.mounts import MountSpace
 from antwort.sandbox.trees import delete_tree
+from antwort.sandbox.users import own_user
 
 logger = logging.getLogger(__name__)
 
@@ -49,13 +50,23 @@ class Disks:
     """The file systems of folders that are in folders of tenants, which are in a place.
 
     A folder has one as long as it is held, and for a while after. To hold one may take its time, so not on the loop.
+    Several processes mount them in one `space`, where each finds what others have mounted.
     """
 
-    def __init__(self, place: Path, limits: SandboxLimits, claims: Claims, *, processes: int = 1) -> None:
+    def __init__(
+        self,
+        place: Path,
+        limits: SandboxLimits,
+        claims: Claims,
+        *,
+        processes: int = 1,
+        space: MountSpace | None = None,
+    ) -> None:
         self._given = self._place = place.absolute()
         self._limits = limits
         self._claims = claims
         self._processes = processes
+        self._shared = space
         self._space: MountSpace | None = None
         self._kind: DiskKind | None = None
         self._uses: dict[Path, _Use] = {}
@@ -88,13 +99,13 @@ class Disks:
         self._given.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._place = self._given.resolve()
         try:
-            self._space = MountSpace.make()
+            self._space = self._shared or MountSpace.make()
         except OSError as error:
             self.reasons.append(str(error.strerror))
             return
         for kind in (make(self._space) for make in KINDS):
-            if self._processes > 1 and not kind.is_shared:
-                self.reasons.append(f"{kind.name}: a server of several processes cannot have it")
+            if self._processes > 1 and self._shared is None and not kind.is_shared:
+                self.reasons.append(f"{kind.name}: the processes of this server share no namespace of mounts")
                 continue
             tenant = self._place / f".trial-{secrets.token_hex(8)}"
             folder = tenant / "folder"
@@ -105,9 +116,17 @@ class Disks:
                 self.reasons.append(f"{kind.name}: {error.strerror}")
             else:
                 self._kind = kind
+                self._take_over(kind)
                 return
             finally:
                 delete_tree(tenant)
+
+    def _take_over(self, kind: DiskKind) -> None:
+        """See to what a process has left mounted that others have outlived."""
+        for folder in self._place.glob("*/*") if self._shared is not None else ():
+            with contextlib.suppress(OSError):  # it has just been deleted
+                if folder.is_dir() and kind.is_attached(folder):
+                    self._uses[self._given / folder.relative_to(self._place)] = _Use(since=time.monotonic())
 
     def close(self) -> None:
         """Unmount everything; what still runs there goes on with what it has."""
@@ -115,7 +134,7 @@ class Disks:
             self.release_idle(0.0)
         space, self._space, self._kind = self._space, None, None
         self._uses.clear()
-        if space is not None:
+        if space is not None and self._shared is None:
             space.close()
 
     def seen(self, folder: Path) -> Path:
@@ -131,7 +150,7 @@ class Disks:
         if self._kind is None:
             yield folder
             return
-        with self.kept(folder) as use:
+        with self.kept(folder) as use, self._in_this_process(folder):
             if use.goes or not self._kind.is_attached(self._real(folder)):
                 self._attach(folder, self._kind)
             yield self.seen(folder)
@@ -148,6 +167,14 @@ class Disks:
             with self._counting:
                 use.users -= 1
                 use.since = time.monotonic()
+
+    @contextlib.contextmanager
+    def _in_this_process(self, folder: Path) -> Iterator[None]:
+        """Keep other processes from unmounting the file system of a folder, which belongs to somebody by now."""
+        if self._space is not None and not self._space.has_own_users:
+            own_user(self._real(folder))  # whoever has just made it may be about to give it away
+        with contextlib.nullcontext() if self._shared is None else locked(self._real(folder), fcntl.LOCK_SH):
+            yield
 
     @contextlib.contextmanager
     def written(self, folder: Path) -> Iterator[Path]:
@@ -210,9 +237,12 @@ class Disks:
                 return
             use.goes = True
         try:
-            if self._kind.is_attached(self._real(folder)):
-                self._kind.settle(self._disk(folder))
-                self._kind.detach(self._real(folder))
+            with locked(self._real(folder), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                if self._kind.is_attached(self._real(folder)):
+                    self._kind.settle(self._disk(folder))
+                    self._kind.detach(self._real(folder))
+        except BlockingIOError:  # another process uses it, and will see to it
+            pass
         finally:
             use.goes = False
         self._forget(folder, use)
@@ -258,11 +288,11 @@ class Disks:
 
 
 @contextlib.contextmanager
-def locked(tenant: Path) -> Iterator[None]:
-    """Be the only one, in all processes, who mounts folders of a tenant or takes them away."""
-    opened = os.open(tenant, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+def locked(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Be the only one, in all processes, who has a folder: that of a tenant to mount or take away what is in it."""
+    opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)
+        fcntl.flock(opened, how)
         yield
     finally:
         os.close(opened)

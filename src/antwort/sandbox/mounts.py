@@ -66,6 +66,17 @@ class MountSpace:
             opened.pop_all()
             return cls(root, spaces)
 
+    @classmethod
+    def for_processes(cls, count: int) -> Self | None:
+        """Make a namespace that several processes share which are forked from this one; None if it is for one, or none.
+
+        Each of them has it open: what is mounted there goes with the last.
+        """
+        if count > 1:
+            with contextlib.suppress(OSError):  # whoever needs it tries once more, and tells why there is none
+                return cls.make()
+        return None
+
     @property
     def has_own_users(self) -> bool:
         """Whether there is one user only, who is called root there."""

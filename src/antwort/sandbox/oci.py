@@ -34,6 +34,7 @@ from antwort.sandbox.bubblewrap import (
 )
 from antwort.sandbox.limits import NICENESS, Ending, SandboxLimits
 from antwort.sandbox.memory import memory_usage
+from antwort.sandbox.mounts import MountSpace
 from antwort.sandbox.process import SandboxProcess, exit_code
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.sandbox import Arranged, Sandbox
@@ -58,8 +59,8 @@ _PROC = "/proc/"
 class OciSandbox(Sandbox):
     """Runs commands by a runtime that the operator has installed: the name or the path of its program."""
 
-    def __init__(self, runtime: str, rules: SandboxRules | None = None) -> None:
-        super().__init__(rules)
+    def __init__(self, runtime: str, rules: SandboxRules | None = None, mounts: MountSpace | None = None) -> None:
+        super().__init__(rules, mounts)
         self._runtime = runtime
 
     @override

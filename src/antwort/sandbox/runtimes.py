@@ -26,4 +26,4 @@ def sandbox_of(runtime: SandboxRuntime, bubblewrap: Sandbox) -> Sandbox:
     """Return the sandbox of a runtime, for providers whose settings have one; the server's own is `bubblewrap`."""
     if runtime == "bubblewrap":
         return bubblewrap
-    return BareHost() if runtime == "unsafe" else OciSandbox(runtime, bubblewrap.rules)
+    return BareHost() if runtime == "unsafe" else OciSandbox(runtime, bubblewrap.rules, bubblewrap.mounts)

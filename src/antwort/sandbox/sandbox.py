@@ -30,7 +30,7 @@ from antwort.sandbox.claims import Claims
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
 from antwort.sandbox.disks import Disks
 from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
-from antwort.sandbox.mounts import SYSTEM_PATH
+from antwort.sandbox.mounts import SYSTEM_PATH, MountSpace
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
@@ -50,8 +50,10 @@ class Sandbox:
     filter of system calls; all that they start ends with them. Providers have one as `services.sandbox`.
     """
 
-    def __init__(self, rules: SandboxRules | None = None) -> None:
+    def __init__(self, rules: SandboxRules | None = None, mounts: MountSpace | None = None) -> None:
         self.rules = rules or SandboxRules()
+        self.mounts = mounts
+        """Where file systems of folders are mounted, if the server has several processes."""
         self._groups: ControlGroups | None = None
         self._claims = Claims(
             reserve=self.rules.disk_reserve, processes=self.rules.processes, several=self.rules.several_tenants
@@ -129,7 +131,7 @@ class Sandbox:
 
     def new_disks(self, place: Path, limits: SandboxLimits) -> Disks:
         """Return the file systems of folders in a place; there are none before they are opened."""
-        return Disks(place, limits, self._claims, processes=self.rules.processes)
+        return Disks(place, limits, self._claims, processes=self.rules.processes, space=self.mounts)
 
     def open_disks(self, disks: Disks) -> None:
         """Let folders have file systems of their own; if there is no way, ConfigError unless that is tolerated."""

@@ -5,11 +5,13 @@ import fcntl
 import os
 import pwd
 import secrets
+import time
 from pathlib import Path
 
 _FREE = range(1_879_048_192, 2_147_483_647)
 """Numbers that neither people, services nor containers are given by any convention."""
 _FEW = 65_536
+_PAUSE = 0.001
 _TRIES = 1000
 """How many numbers are looked up before it is clear that all have names."""
 
@@ -29,11 +31,15 @@ def own_user(folder: Path) -> int:
         return owner
     opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX)  # somebody else may be about to do the same; nobody is in it yet
-        owner = os.fstat(opened).st_uid
-        if owner == 0:
-            owner = unused_user()
-            os.fchown(opened, owner, owner)
+        while (owner := os.fstat(opened).st_uid) == 0:
+            try:
+                fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:  # somebody else is about to do the same, or is in it by then
+                time.sleep(_PAUSE)
+                continue
+            if os.fstat(opened).st_uid == 0:
+                user = unused_user()
+                os.fchown(opened, user, user)
     finally:
         os.close(opened)
     return owner
