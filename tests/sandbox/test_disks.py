@@ -14,7 +14,7 @@ import pytest
 from tests.support.inner_files import found
 
 from antwort.errors import ConfigError, ServiceUnavailableError
-from antwort.sandbox import Sandbox, SandboxLimits, TenantFolders, disk_kinds, disks
+from antwort.sandbox import Sandbox, SandboxLimits, TenantFolders, claims, disk_kinds, disks
 from antwort.sandbox.disk_kinds import FuseImages, Images, LoopImages, MemoryDisks, ProjectQuotas
 from antwort.sandbox.images import image_size, make_image
 from antwort.sandbox.mounts import MountSpace
@@ -541,6 +541,27 @@ async def test_a_call_begins_only_if_the_disk_has_room_for_all_that_it_may_write
                     await executed(things, "print('fine')", "three")
                 async with things.in_use(lambda: things.at("three"), written=False):
                     pass
+        assert await executed(things, "print('fine')", "three") == "fine\n"
+
+
+async def test_a_call_begins_only_if_there_is_memory_for_all_that_it_and_others_may_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disks, "KINDS", (MemoryDisks,))
+    monkeypatch.setattr(claims, "free_memory", lambda: claims.RESERVE + 5 * LIMITS.disk_bytes // 2)
+    sandbox = Sandbox()
+    async with (
+        opened(tmp_path / "a", sandbox=sandbox) as things,
+        opened(tmp_path / "b", sandbox=sandbox) as others,
+        things.in_use(lambda: things.at("one")),
+        things.in_use(lambda: things.at("one")),
+    ):
+        async with others.in_use(lambda: others.at("two")):
+            with pytest.raises(ServiceUnavailableError, match="The memory of the server is nearly full") as refused:
+                await executed(things, "print('fine')", "three")
+            assert refused.value.code == "memory_full"
+            async with things.in_use(lambda: things.at("three"), written=False):
+                pass
         assert await executed(things, "print('fine')", "three") == "fine\n"
 
 

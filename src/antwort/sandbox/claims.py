@@ -20,7 +20,7 @@ _LEFT = 4
 class _Claim(Struct):
     left: Callable[[], int]
     pending: Callable[[], int]
-    most: int
+    most: int = 0
     """Bytes that it was for at first."""
     users: int = 0
 
@@ -33,7 +33,7 @@ class _Claim(Struct):
 
 
 class Claims:
-    """What folders may still take of the disks that they are on, as long as somebody writes to them.
+    """What folders may still take of the disks that they are on, and of memory, as long as somebody writes to them.
 
     A call begins only if there is room for all that it may write, beside all that others may: none of them fills the
     disk, and what is reserved for everything else is never touched. What was written counts until it is on the disk:
@@ -45,7 +45,8 @@ class Claims:
         self._reserve = max(reserve, RESERVE)
         self._processes = processes
         self._several = several
-        self._claimed: dict[int, dict[Path, _Claim]] = {}
+        self._claimed: dict[int | None, dict[Path, _Claim]] = {}
+        """By the number of a disk; those of memory have none."""
         self._changing = threading.Lock()
 
     @contextlib.contextmanager
@@ -54,23 +55,37 @@ class Claims:
 
         Afterwards `pending` tells how much of what was written the disk has yet to take.
         """
-        device = folder.parent.stat().st_dev
+        disk = os.statvfs(folder.parent)
+        free = disk.f_bavail * disk.f_frsize - self._reserve
+        with self._claim(folder.parent.stat().st_dev, free, folder, _Claim(left, pending)):
+            yield
+
+    @contextlib.contextmanager
+    def memory_claimed(self, folder: Path, left: Callable[[], int]) -> Iterator[None]:
+        """Claim what a folder may still take of memory; ServiceUnavailableError if there is not so much."""
+        with self._claim(None, free_memory() - RESERVE, folder, _Claim(left, _nothing)):
+            yield
+
+    @contextlib.contextmanager
+    def _claim(self, of: int | None, free: int, folder: Path, claim: _Claim) -> Iterator[None]:
+        """Claim what a folder may still take of something, a disk or memory, of which so much is free."""
         with self._changing:
-            here = self._claimed.setdefault(device, {})
-            claim = here.get(folder)
-            if claim is None or not claim.users:
-                wanted = left()
+            here = self._claimed.setdefault(of, {})
+            known = here.get(folder)
+            if known is None or not known.users:
+                claim.most = claim.left()
                 here.pop(folder, None)
-                self._check(folder, wanted, here)
-                claim = here[folder] = _Claim(left, pending, wanted)
-            claim.users += 1
+                if not self._is_room(folder, claim.most, here, free // self._processes):
+                    raise _refusal("memory" if of is None else "disk")
+                known = here[folder] = claim
+            known.users += 1
         try:
             yield
         finally:
             with self._changing:
-                claim.users -= 1
+                known.users -= 1
 
-    def _check(self, folder: Path, wanted: int, claimed: dict[Path, _Claim]) -> None:
+    def _is_room(self, folder: Path, wanted: int, claimed: dict[Path, _Claim], free: int) -> bool:
         of_all = of_tenant = wanted
         for other, claim in list(claimed.items()):
             size = claim.size()
@@ -79,12 +94,26 @@ class Claims:
                 of_tenant += size
             if not size and not claim.users:
                 del claimed[other]
-        disk = os.statvfs(folder.parent)
-        free = (disk.f_bavail * disk.f_frsize - self._reserve) // self._processes
         is_greedy = self._several and of_tenant > wanted and of_tenant > free - free // _LEFT
-        if of_all > free or is_greedy:
-            raise ServiceUnavailableError(
-                "The disk of the server is nearly full: there is no room for what this may write. "
-                "Try again later, or delete what is not needed.",
-                code="disk_full",
-            )
+        return of_all <= free and not is_greedy
+
+
+def free_memory() -> int:
+    """Return how many bytes of memory can be had."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _nothing() -> int:
+    """Return how much of what was written has yet to take memory."""
+    return 0
+
+
+def _refusal(what: str) -> ServiceUnavailableError:
+    return ServiceUnavailableError(
+        f"The {what} of the server is nearly full: there is no room for what this may write. "
+        "Try again later, or delete what is not needed.",
+        code=f"{what}_full",
+    )

@@ -15,6 +15,7 @@ from typing import ClassVar
 from msgspec import Struct
 from typing_extensions import override
 
+from antwort.sandbox.claims import RESERVE, free_memory
 from antwort.sandbox.copying import make_alike
 from antwort.sandbox.images import KEPT_BACK, OWN_FILES, grow, image_size, is_clean, make_image, mend, shrink
 from antwort.sandbox.limits import MEBIBYTE
@@ -64,7 +65,7 @@ class DiskKind(ABC):
     own_files: ClassVar[int]
     """Files that a file system counts for itself."""
     settles: ClassVar[bool] = False
-    """Whether what was written has to be brought to the disk after each use."""
+    """Whether it is in memory: what was written has to be brought to the disk after each use."""
     is_shared: ClassVar[bool] = True
     """Whether several processes can use a folder at the same time without one namespace of mounts for all."""
 
@@ -104,6 +105,10 @@ class DiskKind(ABC):
 
     def pending(self, disk: Disk) -> int:  # noqa: ARG002 - most have nothing to wait for
         """Return how many bytes of the disk it takes when all that was written is there."""
+        return 0
+
+    def unused_memory(self, disk: Disk) -> int:  # noqa: ARG002 - most are on the disk
+        """Return how many bytes of memory a folder may still take."""
         return 0
 
     def _unmount(self, folder: Path) -> None:
@@ -342,7 +347,7 @@ class MemoryDisks(DiskKind):
         _refuse_image(disk)
         before, owner = disk.before(), self._owner(disk.folder)
         size, files = max(disk.size, before.size), max(disk.files, before.files)
-        if _free_memory() < size:
+        if free_memory() - RESERVE < before.size:  # what else is written is claimed when it may be
             raise OSError(errno.ENOMEM, "there is too little memory for its files")
         options = f"size={size},nr_inodes={files + self.own_files},mode=0700,nosuid,nodev,noatime"
         if owner is not None:
@@ -363,6 +368,11 @@ class MemoryDisks(DiskKind):
     @override
     def left(self, disk: Disk) -> int:
         return max(0, disk.size - disk.before().size)
+
+    @override
+    def unused_memory(self, disk: Disk) -> int:
+        state = os.statvfs(self.seen(disk.folder))
+        return state.f_bfree * state.f_frsize
 
 
 KINDS: Sequence[type[DiskKind]] = (LoopImages, FuseImages, ProjectQuotas, MemoryDisks)
@@ -411,14 +421,6 @@ def _refuse_image(disk: Disk) -> None:
     """Do not let a folder seem empty whose files are elsewhere."""
     if disk.image.exists():
         raise OSError(errno.EPERM, "it is in an image, which cannot be mounted here")
-
-
-def _free_memory() -> int:
-    """Return how many bytes of memory can be had."""
-    for line in Path("/proc/meminfo").read_text().splitlines():
-        if line.startswith("MemAvailable:"):
-            return int(line.split()[1]) * 1024
-    return 0
 
 
 def _empty(folder: Path) -> None:
