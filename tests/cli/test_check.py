@@ -1,5 +1,6 @@
 import contextlib
 import json
+import os
 import sqlite3
 import sys
 from collections.abc import Callable
@@ -39,6 +40,12 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
         "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
     ]
     assert not Path(".antwort").exists()
+
+
+def test_it_names_the_kind_of_disk_that_code_works_on(cli: Cli, config: Write) -> None:
+    config("providers:\n  workspace:\n    enabled: true\n")
+    parts = json.loads(cli("check", "--json").stdout)["parts"]
+    assert parts["disks of code"] in ({"loop"} if os.geteuid() == 0 else {"fuse", "memory"})
 
 
 def test_as_json_it_is_one_object(cli: Cli) -> None:

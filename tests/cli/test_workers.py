@@ -8,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -108,6 +109,26 @@ def test_all_workers_answer_on_one_port_and_stop_on_a_signal(two_workers: TwoWor
     server.send_signal(signal.SIGTERM)
     stdout, stderr = server.communicate(timeout=PATIENCE)
     assert (server.returncode, stdout, stderr) == (0, "", "")
+
+
+def test_the_workers_of_an_ordinary_user_share_the_file_systems_that_code_works_on(
+    listening: Listening, postgres_url: str, monkeypatch: pytest.MonkeyPatch, config: Write, tmp_path: Path
+) -> None:
+    config("providers:\n  workspace:\n    enabled: true\n")
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    alone = tmp_path / "alone"
+    alone.write_text(f'#!/bin/sh\nexec unshare --user --map-root-user {sys.executable} "$@"\n')
+    alone.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(alone))
+    server, banner = listening("--workers", "2")
+    assert {"  disks of code  fuse", "  disks of code  memory"} & set(banner)
+    url = f"{banner[-1].removeprefix('Listening on ')}/v1/workspaces/mine/files"
+    with httpx.Client(limits=httpx.Limits(max_keepalive_connections=0), timeout=PATIENCE) as client:
+        for number in range(12):  # whoever is asked
+            assert client.put(url, params={"path": str(number)}, content=b"tea").status_code == 200
+            assert len(client.get(url).json()["data"]) == number + 1
+    server.send_signal(signal.SIGTERM)
+    assert server.wait(timeout=PATIENCE) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])

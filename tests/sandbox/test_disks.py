@@ -3,19 +3,21 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from tests.support.inner_files import found
 
 from antwort.errors import ConfigError, ServiceUnavailableError
 from antwort.sandbox import Sandbox, SandboxLimits, TenantFolders, claims, disk_kinds, disks
-from antwort.sandbox.disk_kinds import FuseImages, Images, LoopImages, MemoryDisks, ProjectQuotas
+from antwort.sandbox.disk_kinds import FuseImages, Images, LoopImages, MemoryDisks, ProjectQuotas, image_of
 from antwort.sandbox.images import image_size, make_image
 from antwort.sandbox.mounts import MountSpace
 from antwort.sandbox.project_quotas import project_of
@@ -243,7 +245,7 @@ async def test_a_folder_has_room_for_what_its_limits_say(tmp_path: Path) -> None
 @pytest.mark.parametrize("files", [1, 500, 20_000])
 def test_an_image_holds_a_little_more_than_it_must(tmp_path: Path, size: int, files: int) -> None:
     image = tmp_path / "image"
-    make_image(image, image_size(size, files), files, 0)
+    make_image(image, image_size(size, files), files, 0, UUID(int=1))
     assert image.stat().st_blocks * 512 <= MB
     assert size < image_size(size, files) <= size * 1.05 + 300 * files + MB
 
@@ -623,6 +625,37 @@ async def test_a_program_that_serves_files_and_has_ended_is_started_again(
         assert await executed(things, "print(open('f').read())") == "tea\n"
     await gone(tmp_path)
     await asyncio.to_thread(check, tmp_path)
+
+
+@pytest.mark.parametrize("swapped", ["missing", "a link", "another's", "that of another"])
+async def test_an_image_that_is_missing_or_not_its_own_is_never_served_and_never_taken_for_an_empty_one(
+    tmp_path: Path, images: str, swapped: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with opened(tmp_path) as things:
+        await executed(things, "open('f', 'w').write('tea')")
+        await executed(things, "open('f', 'w').write('milk')", "two")
+        image, other = image_of(things.at("one")), image_of(things.at("two"))
+    await gone(tmp_path)
+    image.rename(kept := tmp_path / "kept")
+    if swapped == "a link":
+        image.symlink_to(kept)
+    elif swapped == "another's":
+        shutil.copyfile(kept, image)
+        os.chown(image, 65534, 65534)
+    elif swapped == "that of another":
+        shutil.copyfile(other, image)
+    for kinds in ((KINDS[images],), (MemoryDisks,), ()):
+        monkeypatch.setattr(disks, "KINDS", kinds)
+        async with opened(tmp_path) as things:
+            with pytest.raises(ServiceUnavailableError, match="files are gone" if swapped == "missing" else "mounted"):
+                await executed(things, "print()")
+        assert str(image) in caplog.text
+        caplog.clear()
+    image.unlink(missing_ok=True)
+    kept.rename(image)
+    monkeypatch.setattr(disks, "KINDS", (KINDS[images],))
+    async with opened(tmp_path) as things:
+        assert await executed(things, "print(open('f').read())") == "tea\n"
 
 
 @pytest.mark.usefixtures("images")

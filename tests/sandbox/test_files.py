@@ -54,6 +54,28 @@ def test_what_is_read_is_never_from_outside(own: Path) -> None:
                 assert file.read() == b"mine"
 
 
+def test_a_file_that_is_not_kept_leaves_no_folders(own: Path) -> None:
+    files = ConfinedFiles(own)
+    files.create("a/b/c/file").drop()
+    assert list(own.iterdir()) == []
+    blocked = files.create("a/b/c/d/file")
+    (own / "a" / "b").mkdir(parents=True)
+    (own / "a" / "b" / "c").write_text("in the way")
+    with pytest.raises(FileProblemError, match="no folder"):
+        blocked.keep()
+    blocked.drop()
+    taken = files.create("e/f/file")
+    (own / "e" / "f" / "file").mkdir(parents=True)
+    with pytest.raises(FileProblemError, match="is a folder"):
+        taken.keep()
+    taken.drop()
+    kept = files.create("x/y/file")
+    kept.write(b"tea")
+    kept.keep()
+    found = sorted(str(path.relative_to(own)) for path in own.rglob("*"))
+    assert found == ["a", "a/b", "a/b/c", "e", "e/f", "e/f/file", "x", "x/y", "x/y/file"]
+
+
 def test_what_is_written_is_never_outside(own: Path) -> None:
     with swapping(own):
         for _ in range(ROUNDS):

@@ -37,7 +37,7 @@ async def main(kind: str, folder: Path, providers: Any) -> None:
                 os.setresuid(NOBODY, NOBODY, NOBODY)
                 ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 1, 0, 0, 0)  # as it is for who was never somebody else
                 app.sandbox._groups = None  # what root could do is not what this one can
-                for disks in app.sandbox._disks.values():
+                for disks in app.sandbox.disks.values():
                     disks.close()
                     disks.open()
             tell("ready")

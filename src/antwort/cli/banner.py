@@ -19,6 +19,7 @@ def banner(app: Antwort, sock: socket.socket, note: str | None = None) -> str:
     """Return what is known before any model server was asked."""
     providers = [registration.name for registration in app.registry.registrations()]
     functions = len(app.registry.list())
+    disks = app.sandbox.describe_disks()
     lines = (
         f"antwort {antwort.__version__}",
         f"  configuration  {app.loaded.path or 'defaults'}",
@@ -27,6 +28,7 @@ def banner(app: Antwort, sock: socket.socket, note: str | None = None) -> str:
         f"  auth           {app.chain.describe()}",
         f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
         f"  data           {app.config.data_dir}",
+        *([f"  disks of code  {disks}"] if disks else []),
         *([f"  workers        {app.config.server.workers}"] if app.config.server.workers > 1 else []),
         f"Listening on {url_of(sock)}",
     )

@@ -117,6 +117,8 @@ async def _examine_providers(app: Antwort, report: CheckReport) -> None:
                 unheld = "; ".join(app.sandbox.unheld())
                 held = f"the kernel does not hold {unheld}" if unheld else "the kernel holds every limit"
                 report.parts["sandbox"] = held
+            if disks := app.sandbox.describe_disks():
+                report.parts["disks of code"] = disks
     except ConfigError as error:
         report.add(error)
 

@@ -3,21 +3,34 @@
 import contextlib
 import errno
 import fcntl
+import hashlib
 import itertools
 import os
 import secrets
+import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar
+from uuid import UUID
 
 from msgspec import Struct
 from typing_extensions import override
 
 from antwort.sandbox.claims import RESERVE, free_memory
 from antwort.sandbox.copying import make_alike
-from antwort.sandbox.images import KEPT_BACK, OWN_FILES, grow, image_size, is_clean, make_image, mend, shrink
+from antwort.sandbox.images import (
+    KEPT_BACK,
+    OWN_FILES,
+    check_image,
+    grow,
+    image_size,
+    is_clean,
+    make_image,
+    mend,
+    shrink,
+)
 from antwort.sandbox.limits import MEBIBYTE
 from antwort.sandbox.mounts import MountServer, MountSpace, run
 from antwort.sandbox.project_quotas import confine, project_of, quota_of
@@ -34,10 +47,16 @@ _UNSERVED = frozenset({errno.ENOTCONN, errno.ECONNABORTED})
 """What is told of a file system whose program has ended."""
 _OWN_SIZE = 64 * 1024
 """Bytes of a folder itself, for the names of what is in it."""
+_IN_AN_IMAGE = stat.S_ISVTX | stat.S_IRWXU
+"""The mode of folders whose files are in images."""
 _WASTE = MEBIBYTE
 """Bytes that an image may take on the disk beyond what is in it, when nobody uses it."""
 _LENIENCE = 4
 """How many times its limits a folder may hold to which a file system is given: there was none when it was filled."""
+
+
+class MissingImageError(OSError):
+    """The image is gone that holds the files of a folder."""
 
 
 class Disk(Struct, frozen=True):
@@ -52,6 +71,12 @@ class Disk(Struct, frozen=True):
     def image(self) -> Path:
         """The file that holds all of it, for kinds that have one; it is beside the folder, where no code gets."""
         return image_of(self.folder)
+
+    @property
+    def number(self) -> UUID:
+        """The number that its image has, and that of no other folder."""
+        name = f"{self.folder.parent.name}/{self.folder.name}"
+        return UUID(bytes=hashlib.sha256(name.encode()).digest()[:16])
 
     def before(self) -> DiskUsage:
         """Return what is in the folder itself: what was written when it had no file system of its own."""
@@ -129,17 +154,20 @@ class Images(DiskKind):
     @override
     def attach(self, disk: Disk) -> None:
         self._check()
-        if not disk.image.exists():
+        if not os.path.lexists(disk.image):
+            _refuse_missing(disk.folder)
             self._make(disk)
             return
         with _locked(disk.image) as image:
+            check_image(image, disk.number)
             whole = image_size(disk.size, disk.files, kept_back=self.kept_back)
             too_small = disk.image.stat().st_size < whole
-            if (too_small or not is_clean(disk.image)) and not self._is_mounted(disk.image):
+            if (too_small or not is_clean(image)) and not self._is_mounted(disk.image):
                 mend(disk.image)
                 if too_small:
                     grow(disk.image, whole)
             self._mount(disk.image, disk.folder, image)
+        disk.folder.chmod(_IN_AN_IMAGE)
         with contextlib.suppress(OSError):
             (self.seen(disk.folder) / "lost+found").rmdir()  # what mends an image makes it
         _empty(disk.folder)  # whoever moved it to the image may have been interrupted
@@ -165,7 +193,8 @@ class Images(DiskKind):
         before, owner = disk.before(), self._owner(disk.folder)
         try:
             size, files = max(disk.size, before.size * 21 // 20), max(disk.files, before.files)
-            make_image(new, image_size(size, files, kept_back=self.kept_back), files, owner or 0)
+            whole = image_size(size, files, kept_back=self.kept_back)
+            make_image(new, whole, files, owner or 0, disk.number)
             with _locked(new) as image:
                 self._mount(new, disk.folder, image)
             try:
@@ -175,6 +204,7 @@ class Images(DiskKind):
                 if before.files:
                     make_alike(disk.folder, seen, size=new.stat().st_size, files=before.files, owner=owner)
                 new.rename(disk.image)
+                disk.folder.chmod(_IN_AN_IMAGE)
             except BaseException:
                 self._unmount(disk.folder)
                 raise
@@ -316,7 +346,7 @@ class ProjectQuotas(DiskKind):
 
     @override
     def attach(self, disk: Disk) -> None:
-        _refuse_image(disk)
+        refuse_image(disk.folder)
         if self._space.has_own_users:
             raise OSError(errno.EPERM, "only root can set quotas")
         before = disk.before()
@@ -344,7 +374,7 @@ class MemoryDisks(DiskKind):
 
     @override
     def attach(self, disk: Disk) -> None:
-        _refuse_image(disk)
+        refuse_image(disk.folder)
         before, owner = disk.before(), self._owner(disk.folder)
         size, files = max(disk.size, before.size), max(disk.files, before.files)
         if free_memory() - RESERVE < before.size:  # what else is written is claimed when it may be
@@ -384,10 +414,14 @@ def image_of(folder: Path) -> Path:
     return folder.with_name(folder.name + IMAGE)
 
 
+def _unlinked(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW)
+
+
 @contextlib.contextmanager
 def _locked(image: Path) -> Iterator[int]:
     """Have an image open that nobody serves; what has served it may be about to end."""
-    with image.open("rb") as file:
+    with open(image, "rb", opener=_unlinked) as file:
         for tries in itertools.count(1):
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -417,10 +451,16 @@ def try_out(kind: DiskKind, disk: Disk) -> None:
         kind.detach(disk.folder)
 
 
-def _refuse_image(disk: Disk) -> None:
-    """Do not let a folder seem empty whose files are elsewhere."""
-    if disk.image.exists():
+def refuse_image(folder: Path) -> None:
+    """Do not let a folder seem empty whose files are elsewhere: OSError."""
+    if os.path.lexists(image_of(folder)):
         raise OSError(errno.EPERM, "it is in an image, which cannot be mounted here")
+    _refuse_missing(folder)
+
+
+def _refuse_missing(folder: Path) -> None:
+    if stat.S_IMODE(folder.stat().st_mode) == _IN_AN_IMAGE:
+        raise MissingImageError(errno.ENODATA, "its image is missing")
 
 
 def _empty(folder: Path) -> None:

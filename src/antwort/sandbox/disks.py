@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from antwort.errors import ServiceUnavailableError
 from antwort.sandbox.claims import Claims
-from antwort.sandbox.disk_kinds import KINDS, Disk, DiskKind, image_of, try_out
+from antwort.sandbox.disk_kinds import KINDS, Disk, DiskKind, MissingImageError, image_of, refuse_image, try_out
 from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
 from antwort.sandbox.mounts import MountSpace
 from antwort.sandbox.trees import delete_tree
@@ -148,6 +148,8 @@ class Disks:
         FileNotFoundError if the folder is gone, ServiceUnavailableError if its file system is broken.
         """
         if self._kind is None:
+            with self._explained(folder):
+                refuse_image(folder)
             yield folder
             return
         with self.kept(folder) as use, self._in_this_process(folder):
@@ -259,13 +261,25 @@ class Disks:
 
     def _attach(self, folder: Path, kind: DiskKind) -> None:
         real = self._real(folder)
+        with self._explained(folder), locked(real.parent):
+            if not kind.is_attached(real):
+                kind.attach(self._disk(folder))
+        self._release_oldest()
+
+    @contextlib.contextmanager
+    def _explained(self, folder: Path) -> Iterator[None]:
+        """Tell why the files of a folder cannot be reached: FileNotFoundError if it is gone."""
+        real = self._real(folder)
         try:
-            with locked(real.parent):
-                if not kind.is_attached(real):
-                    kind.attach(self._disk(folder))
-            self._release_oldest()
+            yield
         except FileNotFoundError:
             raise
+        except MissingImageError as error:
+            logger.error("%s is missing: the files of a folder are gone", image_of(real))  # noqa: TRY400
+            raise ServiceUnavailableError(
+                "Its files are gone: the image that held them is missing. Put it back, or delete this and begin anew.",
+                code="files_missing",
+            ) from error
         except OSError as error:
             if not real.exists():
                 raise FileNotFoundError(errno.ENOENT, "it was deleted") from error

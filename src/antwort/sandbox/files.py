@@ -83,16 +83,22 @@ class ConfinedFiles:
         return self._open(file.shown_path, file.path.split("/"))
 
     def create(self, path: str) -> "NewFile":
-        """Begin to write a file, in the place of one that may be there; folders on the way are made."""
-        *folders, name = self._parts(path)
-        with self._walk(folders, path, make=True) as parent:
+        """Begin to write a file, in the place of one that may be there; folders on the way are made when it is kept."""
+        parts = self._parts(path)
+        with self._walk([], path) as top:
             try:
-                with contextlib.suppress(FileNotFoundError):
-                    if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
-                        raise FileProblemError(f"'{path[:_SHOWN]}' is a folder.")
-                return NewFile(parent, name, self)
+                parent, missing = _deepest(top, parts[:-1])
             except OSError as error:
                 raise _problem(path, error) from error
+        try:
+            if not missing:
+                _refuse_folder(parts[-1], parent)
+            return NewFile(parent, missing, parts[-1], self)
+        except BaseException as error:
+            os.close(parent)
+            if isinstance(error, OSError):
+                raise _problem(path, error) from error
+            raise
 
     def delete(self, path: str) -> None:
         """Delete a file, or a link."""
@@ -175,7 +181,7 @@ class ConfinedFiles:
         return parts
 
     @contextlib.contextmanager
-    def _walk(self, folders: list[str], path: str, *, make: bool = False) -> Iterator[int]:
+    def _walk(self, folders: list[str], path: str) -> Iterator[int]:
         """Give the open folder that a file is in."""
         with self.place() as top:
             try:
@@ -188,8 +194,6 @@ class ConfinedFiles:
         try:
             for name in folders:
                 try:
-                    if make:
-                        _make_folder(name, current, self.owner)
                     inner = os.open(name, _FOLDER, dir_fd=current)
                 except OSError as error:
                     raise _problem(path, error) from error
@@ -201,14 +205,18 @@ class ConfinedFiles:
 
 
 class NewFile:
-    """A file that is being written, beside the one that it will replace."""
+    """A file that is being written, beside the one that it will replace, or where the first folder is `missing`.
 
-    def __init__(self, parent: int, name: str, among: ConfinedFiles) -> None:
+    The open folder that it is in belongs to it.
+    """
+
+    def __init__(self, parent: int, missing: list[str], name: str, among: ConfinedFiles) -> None:
         self._name = name
+        self._missing = missing
         self._among = among
         self._own_name = f".antwort-{secrets.token_hex(8)}"
         file = os.open(self._own_name, _NEW, 0o644, dir_fd=parent)
-        self._parent = os.dup(parent)
+        self._parent = parent
         if os.geteuid() == 0:
             os.fchown(file, among.owner, among.owner)
         self._file = os.fdopen(file, "wb")
@@ -232,7 +240,7 @@ class NewFile:
                 raise _gone(self._among.what)
             try:
                 self._file.close()
-                os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=self._parent)
+                self._put()
             except FileNotFoundError as error:
                 if not self._among.folder.is_dir():
                     raise _gone(self._among.what) from error
@@ -252,16 +260,60 @@ class NewFile:
                 os.unlink(self._own_name, dir_fd=self._parent)
             self._end()
 
+    def _put(self) -> None:
+        """Make the folders that are missing, and put the file there; if that fails, they are gone again."""
+        with contextlib.ExitStack() as opened:
+            folders, made = [self._parent], []
+            try:
+                for name in self._missing:
+                    if _make_folder(name, folders[-1], self._among.owner):
+                        made.append((name, folders[-1]))
+                    folders.append(os.open(name, _FOLDER, dir_fd=folders[-1]))
+                    opened.callback(os.close, folders[-1])
+                os.replace(self._own_name, self._name, src_dir_fd=self._parent, dst_dir_fd=folders[-1])
+            except OSError:
+                for name, parent in reversed(made):
+                    with contextlib.suppress(OSError):  # somebody has put something there
+                        os.rmdir(name, dir_fd=parent)
+                raise
+
     def _end(self) -> None:
         self._is_over = True
         os.close(self._parent)
 
 
-def _make_folder(name: str, parent: int, owner: int) -> None:
-    with contextlib.suppress(FileExistsError):
+def _deepest(top: int, folders: list[str]) -> tuple[int, list[str]]:
+    """Return the last folder of a path that is there, opened, and the names of those that are missing."""
+    current = os.dup(top)
+    try:
+        for number, name in enumerate(folders):
+            try:
+                inner = os.open(name, _FOLDER, dir_fd=current)
+            except FileNotFoundError:
+                return current, folders[number:]
+            os.close(current)
+            current = inner
+    except BaseException:
+        os.close(current)
+        raise
+    return current, []
+
+
+def _refuse_folder(name: str, parent: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+
+
+def _make_folder(name: str, parent: int, owner: int) -> bool:
+    """Make a folder; False if it is there."""
+    try:
         os.mkdir(name, 0o755, dir_fd=parent)
-        if os.geteuid() == 0:
-            os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)
+    except FileExistsError:
+        return False
+    if os.geteuid() == 0:
+        os.chown(name, owner, owner, dir_fd=parent, follow_symlinks=False)
+    return True
 
 
 def _listed(folder: int, above: str, depth: int, *, hidden: bool) -> Iterator[FoundFile]:

@@ -2,8 +2,10 @@
 
 import errno
 import os
+import stat
 import struct
 from pathlib import Path
+from uuid import UUID
 
 from antwort.sandbox.mounts import run
 
@@ -18,7 +20,8 @@ _FEW = 8
 """Blocks that it, and each group of blocks, has for itself."""
 _GROUP = 8 * _BLOCK * _BLOCK
 """Bytes that one map of blocks tells of."""
-_SUPERBLOCK, _LENGTH = 1024, 64
+_SUPERBLOCK, _LENGTH = 1024, 128
+_NUMBER = slice(104, 120)
 _MAGIC, _CLEAN, _ERRORS = 0xEF53, 1, 2
 _MENDED = 1
 """What `e2fsck` returns at most if nothing is wrong any more."""
@@ -33,7 +36,7 @@ def image_size(size: int, files: int, *, kept_back: int = KEPT_BACK) -> int:
     return -(-whole // _BLOCK) * _BLOCK
 
 
-def make_image(path: Path, whole: int, files: int, owner: int) -> None:
+def make_image(path: Path, whole: int, files: int, owner: int, number: UUID) -> None:
     """Make an image, as large as `image_size` says, whose root belongs to somebody; OSError if that cannot be done.
 
     It has no journal: what a crash of the machine leaves half written is mended when it is mounted again.
@@ -44,18 +47,32 @@ def make_image(path: Path, whole: int, files: int, owner: int) -> None:
     layout = ["-b", str(_BLOCK), "-I", str(_INODE), "-m", "0", "-N", str(files + OWN_FILES + 1)]
     # Nothing is written that is zero in a new file anyway.
     lazy = f"lazy_itable_init=1,nodiscard,assume_storage_prezeroed=1,root_owner={owner}:{owner}"
-    run(["mkfs.ext4", "-q", "-F", *layout, "-O", "^has_journal,^resize_inode", "-E", lazy, str(path)])
+    run(
+        ["mkfs.ext4", "-q", "-F", "-U", str(number), *layout, "-O", "^has_journal,^resize_inode", "-E", lazy, str(path)]
+    )
 
 
-def is_clean(path: Path) -> bool:
-    """Tell whether an image was unmounted in order; OSError if it is none."""
-    with path.open("rb") as file:
-        file.seek(_SUPERBLOCK)
-        block = file.read(_LENGTH)
-    if len(block) < _LENGTH or struct.unpack_from("<H", block, 56)[0] != _MAGIC:
-        raise OSError(errno.EUCLEAN, "there is no file system in its image")
+def check_image(opened: int, number: UUID) -> None:
+    """Raise OSError if an open file is not the image of that number that this server has made."""
+    about = os.fstat(opened)
+    if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_nlink > 1:
+        raise OSError(errno.EPERM, "its image was made by somebody else")
+    if _superblock(opened)[_NUMBER] != number.bytes:
+        raise OSError(errno.EPERM, "its image is that of something else")
+
+
+def is_clean(opened: int) -> bool:
+    """Tell whether an open image was unmounted in order; OSError if it is none."""
+    block = _superblock(opened)
     state: int = struct.unpack_from("<H", block, 58)[0]
     return state & (_CLEAN | _ERRORS) == _CLEAN
+
+
+def _superblock(opened: int) -> bytes:
+    block = os.pread(opened, _LENGTH, _SUPERBLOCK)
+    if len(block) < _LENGTH or struct.unpack_from("<H", block, 56)[0] != _MAGIC:
+        raise OSError(errno.EUCLEAN, "there is no file system in its image")
+    return block
 
 
 def mend(path: Path) -> None:

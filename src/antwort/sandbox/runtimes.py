@@ -26,4 +26,8 @@ def sandbox_of(runtime: SandboxRuntime, bubblewrap: Sandbox) -> Sandbox:
     """Return the sandbox of a runtime, for providers whose settings have one; the server's own is `bubblewrap`."""
     if runtime == "bubblewrap":
         return bubblewrap
-    return BareHost() if runtime == "unsafe" else OciSandbox(runtime, bubblewrap.rules, bubblewrap.mounts)
+    if runtime == "unsafe":
+        return BareHost()
+    other = OciSandbox(runtime, bubblewrap.rules, bubblewrap.mounts)
+    other.disks = bubblewrap.disks
+    return other

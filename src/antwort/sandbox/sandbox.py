@@ -58,8 +58,8 @@ class Sandbox:
         self._claims = Claims(
             reserve=self.rules.disk_reserve, processes=self.rules.processes, several=self.rules.several_tenants
         )
-        self._disks: dict[Path, Disks] = {}
-        """The file systems of folders, by where the folders of tenants are."""
+        self.disks: dict[Path, Disks] = {}
+        """The file systems of folders, by where the folders of tenants are; the sandboxes of a server share this."""
         self._preparing = asyncio.Lock()
         self._turns = itertools.count()
 
@@ -120,6 +120,13 @@ class Sandbox:
             unheld.append("system calls, for there is no filter for this kind of processor")
         return unheld
 
+    def describe_disks(self) -> str | None:
+        """Say what holds the size of the folders that code works in; None if it works in none."""
+        kinds = {disks.kind for disks in self.disks.values()}
+        if None in kinds:
+            return "none (what code writes is counted while it runs)"
+        return ", ".join(sorted(kind for kind in kinds if kind is not None)) or None
+
     def paths_of(self, folder: Path) -> tuple[str, ...]:  # noqa: ARG002 - elsewhere it matters
         """Return where a folder is, for processes in the sandbox: all the paths that it has."""
         return WORKSPACE, DATA
@@ -142,11 +149,11 @@ class Sandbox:
             except ConfigError:
                 disks.close()
                 raise
-        self._disks[disks.place] = disks
+        self.disks[disks.place] = disks
 
     def close_disks(self, disks: Disks) -> None:
         """Unmount the file systems of folders."""
-        self._disks.pop(disks.place, None)
+        self.disks.pop(disks.place, None)
         disks.close()
 
     async def run(
@@ -219,7 +226,7 @@ class Sandbox:
 
     def _disks_of(self, folder: Path | None) -> Disks | None:
         """Return the file systems to which that of a folder belongs, if it has one."""
-        return None if folder is None else self._disks.get(folder.parent.parent)
+        return None if folder is None else self.disks.get(folder.parent.parent)
 
     async def _start(
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool

@@ -131,9 +131,10 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, method: str, path: str, par
 def test_what_does_not_fit_leaves_nothing(tmp_path: Path) -> None:
     with staged(tmp_path, max_file_bytes=1000, max_bytes=20_000) as stage:
         for content in (b"x" * 1001, iter([b"x" * 600, b"x" * 600])):
-            found = stage.request("PUT", FILES, params={"path": "x"}, content=content)
-            assert found.status_code == 413
+            refused = stage.request("PUT", FILES, params={"path": "a/b/c/x"}, content=content)
+            assert refused.status_code == 413
         assert stage.request("GET", FILES).json()["data"] == []
+        assert list(found(tmp_path, "**/a")) == []
         last = [stage.request("PUT", FILES, params={"path": str(n)}, content=b"x" * 900) for n in range(6)][-1]
         assert last.status_code == 413
         assert "all of them 20,000" in last.json()["error"]["message"]
