@@ -79,15 +79,15 @@ def test_a_call_whose_arguments_are_cut_off_is_not_made(tmp_path: Path) -> None:
 
 def test_a_text_in_many_pieces_is_the_same_text() -> None:
     given = [f"{number}," for number in range(50_000)]
-    one_by_one, together = Pieces(), Pieces()
-    assert not one_by_one
+    pieces = Pieces()
+    assert not pieces
     for piece in given:
-        one_by_one.add(piece)
-    together.add_all(given)
-    assert one_by_one.text() == together.text() == one_by_one.text() == "".join(given)
-    together.add("end")
-    assert together
-    assert together.text().endswith("49999,end")
+        pieces.add(piece)
+    assert pieces
+    assert pieces.text() == pieces.text() == "".join(given)
+    for odd in ("\r\n", "\r", "\ud800", "\U0001f600", "end"):
+        pieces.add(odd)
+    assert pieces.text().endswith("49999,\r\n\r\ud800\U0001f600end")
 
 
 @pytest.mark.parametrize("background", [False, True])

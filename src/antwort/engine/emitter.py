@@ -211,16 +211,17 @@ class Emitter:
 
     def text_burst(self, deltas: Sequence[str]) -> None:
         """Take pieces of the answer that came together: the hot path of a stream."""
-        self._room -= len("".join(deltas))
-        if self._room < 0:
-            fitting = self._fitting("".join(deltas))
-            if not fitting:
+        text = "".join(deltas)
+        room = self._room = self._room - len(text)
+        if room < 0:
+            text = self._fitting(text)
+            if not text:
                 return
-            deltas = [fitting]
+            deltas = [text]
         writer = self._open
         if type(writer) is not TextWriter:
             writer = self._switch(TextWriter)
-        writer.add_all(deltas)
+        writer.add_all(deltas, text)
 
     def reasoning(self, delta: str) -> None:
         """Take a piece of the model's thoughts."""

@@ -66,6 +66,10 @@ class Events:
         if put is None:
             return
         head, number = _HEADS[kind], self.sequence
+        self.sequence = number + len(deltas)
+        if len(deltas) == 1:  # as most, and it is a third of the work
+            put(kind, b"".join((head, b"%d" % number, middle, encode(deltas[0]), end)))
+            return
         put(
             kind,
             *[
@@ -73,7 +77,6 @@ class Events:
                 for sequence, delta in enumerate(deltas, number)
             ],
         )
-        self.sequence = number + len(deltas)
 
 
 SILENT = Events(None)

@@ -108,11 +108,12 @@ class TextWriter(Writer):
         else:
             events.delta("response.output_text.delta", self.middle, delta, self.tail)
 
-    def add_all(self, deltas: Sequence[str]) -> None:
-        """Take pieces that came together."""
-        self.pieces.add_all(deltas)
-        if self.output.events.enabled:
-            self.output.events.deltas("response.output_text.delta", self.middle, deltas, self.tail)
+    def add_all(self, deltas: Sequence[str], text: str) -> None:
+        """Take pieces that came together, and the text that they make."""
+        self.pieces.add(text)
+        events = self.output.events
+        if events.enabled:
+            events.deltas("response.output_text.delta", self.middle, deltas, self.tail)
 
     @override
     def close(self, status: ItemStatus) -> None:

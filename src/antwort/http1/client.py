@@ -140,11 +140,11 @@ class Connection(asyncio.Protocol):
         self._reusable = False
         """Whether the answer has ended, and the connection is still good for another."""
         self._unpacker: Unpacker | None = None
-        self._mute = 0
-        """Bytes that came since the last of the content."""
         self._interim = 0
         self.received = 0
         """All bytes that came, with what frames the content."""
+        self._with_content = 0
+        """Those that had come with the last of the content."""
         if silence is not None:
             self.limit_silence(silence)
 
@@ -160,15 +160,13 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._timer is not None:
             self._heard = self._loop.time()
-        size = len(data)
-        self._mute += size
-        self.received += size
+        self.received += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade, UnicodeDecodeError) as error:
             self._fail(self._excess() if self._has_long_head() else ProtocolError(str(error)))
             return
-        if not self.complete and self._mute > self._client.max_head:
+        if not self.complete and self.received - self._with_content > self._client.max_head:
             # The parser keeps what it has not understood to the end: a head, a trailer, whatever a chunk begins with.
             self._fail(self._excess())
             return
@@ -218,7 +216,7 @@ class Connection(asyncio.Protocol):
 
     def on_headers_complete(self) -> None:
         """Take note that the head is there."""
-        if self._mute > self._client.max_head and self._has_long_head():
+        if self.received - self._with_content > self._client.max_head and self._has_long_head():
             raise self._excess()
         status = self._parser.get_status_code()
         if status < 200:  # an interim answer; the real one follows
@@ -233,7 +231,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, data: bytes) -> None:
         """Take a piece of the content."""
-        self._mute = 0
+        self._with_content = self.received
         self._body.append(data)
         self._size += len(data)
 
@@ -305,7 +303,7 @@ class Connection(asyncio.Protocol):
     @property
     def begun(self) -> bool:
         """Whether anything of the answer is there."""
-        return self._mute > 0 or self.status > 0
+        return self.received > 0
 
     @property
     def is_read(self) -> bool:

@@ -28,18 +28,20 @@ _START: Message = {"type": "http.response.start", "status": 200, BODY_FOLLOWS: T
 _REMEMBERED = 256
 LARGE = 128 * 1024
 """Bytes that are written at once."""
+_END = b"\n\n"
 GRACE = 1.0
 """Seconds before a stream says that it lives, although nothing has come: until then an error can have a status."""
 
 
-class _Heads(dict[str, bytes]):
-    """How a frame begins, by the type of its event; these are few."""
+class _Heads(dict[str, tuple[bytes, bytes]]):
+    """How a frame begins, and what stands between two of them, by the type of the event; these are few."""
 
-    def __missing__(self, kind: str) -> bytes:
+    def __missing__(self, kind: str) -> tuple[bytes, bytes]:
         head = b"event: %s\ndata: " % kind.encode()
+        found = head, _END + head
         if len(self) < _REMEMBERED:
-            self[kind] = head
-        return head
+            self[kind] = found
+        return found
 
 
 _heads = _Heads()
@@ -47,7 +49,7 @@ _heads = _Heads()
 
 def frame(kind: str, data: bytes) -> bytes:
     """Return an event as a frame."""
-    return b"".join((_heads[kind], data, b"\n\n"))
+    return b"".join((_heads[kind][0], data, _END))
 
 
 class EventStream:
@@ -66,8 +68,8 @@ class EventStream:
 
     def put(self, kind: str, *events: bytes) -> None:
         """Take events of one type."""
-        head = _heads[kind]
-        self._frames += (head, (b"\n\n" + head).join(events), b"\n\n")
+        head, between = _heads[kind]
+        self._frames += (head, between.join(events), _END)
 
     def flush(self) -> Coroutine[Any, Any, None]:
         """Write what was taken; wait while the client does not read."""
