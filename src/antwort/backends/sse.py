@@ -24,7 +24,12 @@ class EventSplitter:
     def feed(self, chunk: bytes) -> list[bytes]:
         """Take what arrived and return the data of every event that is complete with it."""
         if self._data is None and self._size + len(chunk) <= SMALL:
-            if not self._size and chunk[:6] == b"data: " and chunk.find(b"\n\n") == chunk.find(b"\n") == len(chunk) - 2:
+            if (
+                chunk.find(b"\n") == len(chunk) - 2
+                and chunk[:6] == b"data: "
+                and chunk[-1:] == b"\n"
+                and not self._size
+            ):
                 return [chunk[6:-2]]  # one event, as most reads of a stream that is written as it is made
             events = self._plain_events(chunk)
             if events is not None:

@@ -138,13 +138,13 @@ class ChatAnswer:
             self._take_aside(chunk)
             return
         choice = choices[0]
+        if choice.finish_reason:
+            self._reason = choice.finish_reason
         delta = choice.delta
         if delta is None:
             delta = choice.message
-        if choice.finish_reason:
-            self._reason = choice.finish_reason
-        if delta is None:
-            return
+            if delta is None:
+                return
         if delta.reasoning_content or delta.reasoning or delta.reasoning_details:
             self._take_reasoning(delta)
         content = delta.content
