@@ -4,34 +4,43 @@ import json
 import os
 import platform
 import subprocess
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from tests.clients.node_scripts import FOLDER
-from tests.clients.stage import KEY, Stage, said
+from tests.clients.stage import KEY, Stage, said, staged
 from tests.http.sdk import Served
 from tests.support.postgres import on_one_store
 
-from antwort.testing import call, turn
+from antwort.testing import ScriptServer, call, turn
 
 _PATIENCE = 120.0
 _ARCH = {"aarch64": "arm64", "x86_64": "x64"}[platform.machine()]
 CODEX = next((FOLDER / "node_modules" / "@openai" / f"codex-linux-{_ARCH}").glob("vendor/*/bin/codex"))
-IGNORE = {"unavailable_tools": "ignore"}
-"""Codex always declares a web search."""
 pytestmark = on_one_store()
 OVER = pytest.mark.parametrize("websocket", [False, True], ids=["http", "websocket"])
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """Give a folder in which Codex has its sandbox: it refuses a home among temporary files."""
+    with tempfile.TemporaryDirectory(dir=FOLDER / "node_modules", prefix=".codex-", ignore_cleanup_errors=True) as made:
+        yield Path(made)
 
 
 class Codex:
     """Codex in a folder of its own."""
 
-    def __init__(self, served: Served, folder: Path, *, websocket: bool = False, **settings: Any) -> None:
+    def __init__(
+        self, served: Served, folder: Path, *, websocket: bool = False, model: str = "scripted", **settings: Any
+    ) -> None:
         self.project = folder / "project"
         self._home = folder / "home"
-        self.project.mkdir()
+        self.project.mkdir(parents=True)
         self._home.mkdir()
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         provider = {
@@ -41,7 +50,7 @@ class Codex:
             "env_key": "ANTWORT_KEY",
             "supports_websockets": websocket,
         }
-        config = ['model = "scripted"', 'model_provider = "antwort"', *lines, "[model_providers.antwort]"]
+        config = [f'model = "{model}"', 'model_provider = "antwort"', *lines, "[model_providers.antwort]"]
         config += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
         (self._home / "config.toml").write_text("\n".join(config))
 
@@ -63,20 +72,62 @@ class Codex:
         return [event["item"] for event in events if event["type"] == "item.completed"]
 
 
+def catalogue(home: Path) -> dict[str, str | None]:
+    """Return the models that Codex knows, and how each uses tools."""
+    environment = {"PATH": os.defpath, "HOME": str(home), "CODEX_HOME": str(home)}
+    listed = subprocess.run([CODEX, "debug", "models"], env=environment, capture_output=True, check=True)
+    return {model["slug"]: model.get("tool_mode") for model in json.loads(listed.stdout)["models"]}
+
+
+SHELL = "echo hello > said.txt && cat said.txt"
+PATCH = "*** Begin Patch\n*** Add File: new.txt\n+hi\n*** End Patch"
+STEPS = {
+    None: [call("exec_command", cmd=SHELL), call("apply_patch", input=PATCH)],
+    "code_mode_only": [
+        call("functions__exec", input=f"text(await tools.exec_command({{cmd: {json.dumps(SHELL)}}}))"),
+        call("functions__exec", input=f"text(await tools.apply_patch({json.dumps(PATCH)}))"),
+    ],
+}
+"""A command and a patch, by how a model uses tools."""
+
+
+def test_each_model_of_its_catalogue_gets_its_tools_from_a_default_server(folder: Path, database_url: str) -> None:
+    (folder / "home").mkdir()
+    known = catalogue(folder / "home")
+    names = (
+        [*known] if os.environ.get("ANTWORT_TEST_FULL") else [*{mode: name for name, mode in known.items()}.values()]
+    )
+    for name in names:
+        steps = [*(turn(calls=[made]) for made in STEPS[known[name]]), turn("Done."), turn("It said hello.")]
+        with ScriptServer(steps) as model:
+            backends = {"main": {"url": model.url, "retries": 0}}
+            with staged(model, folder / name / "data", database_url, backends=backends) as served:
+                codex = Codex(served, folder / name, model=name)
+                assert messages(codex.run("--sandbox", "workspace-write", "Make two files.")) == ["Done."]
+                assert (codex.project / "said.txt").read_text() == "hello\n"
+                assert (codex.project / "new.txt").read_text() == "hi\n"
+                assert messages(codex.run("resume", "--last", "What did it say?")) == ["It said hello."]
+        assert {body["model"] for body in model.requests} == {name}
+        offered = {tool["function"]["name"] for tool in model.requests[0]["tools"]}
+        assert offered > {step.name for step in STEPS[known[name]]}
+        outputs = [str(text) for role, text in said(model.requests[3]) if role == "tool"]
+        assert ["hello" in outputs[0], len(outputs)] == [True, 2]
+
+
 def messages(items: list[Any]) -> list[str]:
     return [item["text"] for item in items if item["type"] == "agent_message"]
 
 
 @OVER
-def test_it_runs_a_command_and_goes_on_where_it_stopped(stage: Stage, tmp_path: Path, websocket: bool) -> None:
+def test_it_runs_a_command_and_goes_on_where_it_stopped(stage: Stage, folder: Path, websocket: bool) -> None:
     steps = [
         turn("I'll look.", calls=[call("exec_command", cmd="echo hello > said.txt && cat said.txt")]),
         turn("The file says hello."),
         turn("It said hello."),
     ]
-    with stage(*steps, engine=IGNORE) as served:
-        codex = Codex(served, tmp_path, websocket=websocket)
-        items = codex.run("--sandbox", "danger-full-access", "Make a file and read it.")
+    with stage(*steps) as served:
+        codex = Codex(served, folder, websocket=websocket)
+        items = codex.run("--sandbox", "workspace-write", "Make a file and read it.")
         ran = [item for item in items if item["type"] == "command_execution"]
         assert [(item["aggregated_output"], item["exit_code"]) for item in ran] == [("hello\n", 0)]
         assert (codex.project / "said.txt").read_text() == "hello\n"
@@ -90,27 +141,25 @@ def test_it_runs_a_command_and_goes_on_where_it_stopped(stage: Stage, tmp_path: 
 
 
 @OVER
-def test_it_writes_to_a_schema(stage: Stage, tmp_path: Path, websocket: bool) -> None:
+def test_it_writes_to_a_schema(stage: Stage, folder: Path, websocket: bool) -> None:
     schema = {
         "type": "object",
         "properties": {"answer": {"type": "integer"}},
         "required": ["answer"],
         "additionalProperties": False,
     }
-    (tmp_path / "schema.json").write_text(json.dumps(schema))
-    with stage('{"answer": 42}', engine=IGNORE) as served:
-        codex = Codex(served, tmp_path, websocket=websocket)
-        assert messages(codex.run("--output-schema", str(tmp_path / "schema.json"), "What is it?")) == [
-            '{"answer": 42}'
-        ]
+    (folder / "schema.json").write_text(json.dumps(schema))
+    with stage('{"answer": 42}') as served:
+        codex = Codex(served, folder, websocket=websocket)
+        assert messages(codex.run("--output-schema", str(folder / "schema.json"), "What is it?")) == ['{"answer": 42}']
     assert served.bodies[0]["response_format"]["json_schema"]["schema"] == schema
 
 
 @OVER
-def test_it_compacts_what_has_become_too_long(stage: Stage, tmp_path: Path, websocket: bool) -> None:
+def test_it_compacts_what_has_become_too_long(stage: Stage, folder: Path, websocket: bool) -> None:
     steps = ["First answer.", "A summary.", "Second answer."]
-    with stage(*steps, engine=IGNORE) as served:
-        codex = Codex(served, tmp_path, websocket=websocket, model_auto_compact_token_limit=10)
+    with stage(*steps) as served:
+        codex = Codex(served, folder, websocket=websocket, model_auto_compact_token_limit=10)
         codex.run("First question.")
         items = codex.run("resume", "--last", "Second question.")
     assert messages(items) == ["Second answer."]

@@ -206,7 +206,9 @@ def settled(items: Iterable[JSON]) -> list[JSON]:
     for item in items:
         place = len(ordered)
         if item.get("type") in OUTPUTS:
-            calls = [i for i, c in enumerate(ordered) if c.get("type") in CALLS and c["call_id"] == item["call_id"]]
+            calls = [
+                i for i, c in enumerate(ordered) if c.get("type") in CALLS and c.get("call_id") == item.get("call_id")
+            ]
             place = calls[-1] + 1 if calls else place
             while place < len(ordered) and ordered[place].get("type") in CALLS | OUTPUTS:
                 place += 1

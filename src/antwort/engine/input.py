@@ -49,6 +49,7 @@ _PARTS = {
 _WITH_STATUS = {"message", *CALLS, *OUTPUTS}
 _OF_PLUG_INS = re.compile(r".+:.+|.+_(call|output)")
 """Types of items that somebody else may have made: of other servers, or of functions that were here before."""
+_SEARCH, _FOUND = "tool_search_call", "tool_search_output"
 _TEXTS = ("role", "status", "name", "call_id", "phase")
 """Fields by which items are told apart. Whatever the type of an item is, they are strings where they are."""
 _ID = re.compile(r"[^\x00-\x1f\x7f/]{1,256}")
@@ -64,7 +65,21 @@ def read_input(value: str | Sequence[JSON] | None) -> list[JSON]:
         return [read_text(value, new_id("msg"))]
     if len(value) > MOST_ITEMS:
         raise _bad(f"has more than {MOST_ITEMS:,} items", "input")
-    return [_item(item, f"input[{index}]") for index, item in enumerate(value)]
+    return _paired([_item(item, f"input[{index}]") for index, item in enumerate(value)])
+
+
+def _paired(items: list[JSON]) -> list[JSON]:
+    """Return items where searches for tools that have no call id, since their server made them, have one."""
+    if not any(item["type"] == _SEARCH and not item.get("call_id") for item in items):
+        return items
+    call_id, paired = None, []
+    for item in items:
+        if item["type"] in {_SEARCH, _FOUND} and not item.get("call_id"):
+            call_id = item["id"] if item["type"] == _SEARCH else call_id
+            paired.append({**item, "call_id": call_id})
+        else:
+            paired.append(item)
+    return paired
 
 
 def read_text(text: str, item_id: str) -> JSON:
@@ -89,7 +104,7 @@ def _item(item: JSON, param: str) -> JSON:
     if isinstance(given, str) and given and not _ID.fullmatch(given):
         raise _bad("must have at most 256 characters, and no control characters or slashes", f"{param}.id")
     kind = _kind(item, param)
-    if kind in OUTPUTS and "call_id" not in item and "id" in item:
+    if kind in OUTPUTS and kind != _FOUND and "call_id" not in item and "id" in item:
         item = {**item, "call_id": item["id"]}  # the outputs of local shells name their call so
     shape = item_shapes.ITEM_SHAPES.get(kind)
     if shape is not None:

@@ -252,7 +252,8 @@ class Loop:
                     return await self._outcome(dispatch)
             if len(server) < len(calls):
                 return None  # the others are the client's to make
-            if any(self._choice.permits(call.name) for call in calls):
+            among = self._choice.among
+            if among is None or any(call.name in among for call in calls):
                 self._relax()
         return reason
 

@@ -14,6 +14,7 @@ from antwort.backends.passages import Passage, Window, opens, stand_alone
 from antwort.concurrency.large_work import MANY, LargeWork
 from antwort.engine.history import check_calls, input_items, model_items, read_window
 from antwort.engine.input_files import names_files
+from antwort.engine.item_tools import changing_entries
 from antwort.engine.links import item_links
 from antwort.engine.resent_calls import is_resent
 from antwort.engine.window import Seals, is_sealed, pruned
@@ -39,6 +40,8 @@ class History(list[JournalEntry]):
         """The responses, those without entries too."""
         self.links: list[str] = []
         """The URLs in them."""
+        self.changing: list[JSON] = []
+        """The items among them that bring tools, or change settings."""
         self.noting: list[JournalEntry] = []
         """Those with calls that have noted sources."""
         self.passage = Passage(())
@@ -70,6 +73,7 @@ class History(list[JournalEntry]):
         made = History()
         made += self
         made.ids, made.links, made.noting = ids, [*self.links], [*self.noting]
+        made.changing = [*self.changing]
         made.latest, made.size, made._open = [*self.latest], self.size, self._open
         closed: list[JSON] = []
         for group in groups:
@@ -91,6 +95,7 @@ class History(list[JournalEntry]):
         self += entries
         self.latest += entries
         self.links += (url for entry in entries for _, url in item_links(entry.item, ""))
+        self.changing += changing_entries(entries)
         self.noting += (entry for entry in entries if entry.call is not None and "sources" in entry.call)
         self.size += len(msgspec.json.encode(entries))
 

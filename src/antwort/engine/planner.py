@@ -25,6 +25,7 @@ from antwort.engine.history import (
 )
 from antwort.engine.input import read_input, read_text
 from antwort.engine.input_files import InputFiles
+from antwort.engine.item_tools import CHANGING, brought_tools, changing, changing_entries, configured
 from antwort.engine.links import CheckUrl, check_links, item_links
 from antwort.engine.long_input import LongInput
 from antwort.engine.parameters import (
@@ -109,14 +110,23 @@ class Planner:
         if self._show_calls:
             shown = replace(shown, calls=True)
         text = _only_text(create)
-        plan = self._decide(create, ctx, new_id("resp"), shown, text=text)
+        large = text is None and isinstance(create.input, list) and is_large(create.input)
+        items: list[JSON] | None = None
+        changes: list[tuple[str, JSON]] = []
+        if text is None and isinstance(create.input, list) and _may_change(create.input):
+            items = await self._large_work.run_if(large, read_input, create.input)
+            changes = changing(items)
+        plan = self._decide(create, ctx, new_id("resp"), shown, text=text, changes=changes)
         if text is not None and plan.max_input is None:
             if not self._is_named(create, plan.response):
                 await self._name_model(create, plan.response)
             return await _prepared(plan) if plan.toolset.types else plan
-        large = isinstance(create.input, list) and is_large(create.input)
-        items = await self._large_work.run(read_input, create.input) if large else read_input(create.input)
+        if items is None:
+            items = await self._large_work.run_if(large, read_input, create.input)
         history = await self._history(plan, recall)
+        if earlier := _changes(history):
+            plan = self._decide(create, ctx, plan.response.id, shown, changes=[*earlier, *changes])
+        create = plan.create
         entries = await resolve_references(items, self._store, ctx)
         check_repeated_ids(create.input, history, entries)
         entries = without_repeated_calls(history, entries)
@@ -246,9 +256,15 @@ class Planner:
         """
         create = msgspec.convert(record.request, CreateResponse)
         shown = msgspec.convert(record.extra.get("shown", {}), Shown)
+        new = [entry for entry in entries if entry.direction == "input"]
+        history: list[JournalEntry] = []
+        if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
+            history = await self._past.history(record.tenant, record.previous_response_id, of_run=True)
+        elif response.conversation is not None:  # one that was deleted meanwhile is left out too
+            history = await self._past.conversation(record.tenant, response.conversation["id"]) or []
         if parent is None:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
-            plan = self._decide(create, ctx, record.id, shown)
+            plan = self._decide(create, ctx, record.id, shown, changes=[*_changes(history), *_changes(new)])
             run_id = record.run_id or record.id
             plan = replace(plan, ctx=plan.ctx.with_(run_id=run_id, agent_id=run_id))
             await self._count_spent(plan, run_id)
@@ -260,11 +276,6 @@ class Planner:
         profile = record.extra.get("profile")
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
-        history: list[JournalEntry] = []
-        if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
-            history = await self._past.history(record.tenant, record.previous_response_id, of_run=True)
-        elif plan.conversation is not None:  # one that was deleted meanwhile is left out too
-            history = await self._past.conversation(record.tenant, plan.conversation) or []
         if parent is None:
             plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
@@ -272,7 +283,6 @@ class Planner:
         history = await self._with_files(plan, history)
         _, history = self._calls_read(plan, [], history)
         restore_sources([*history, *entries], plan.ctx.sources)
-        new = [entry for entry in entries if entry.direction == "input"]
         plan = await _prepared(plan, history, new, refuses=False)
         return replace(
             plan,
@@ -312,9 +322,15 @@ class Planner:
         work: ChildWork | None = None,
         *,
         text: str | None = None,
+        changes: Sequence[tuple[str, JSON]] = (),
     ) -> Plan:
-        """Return what a request decides by itself, whatever came before it, as a plan that reads a text or nothing."""
+        """Return what a request decides by itself, whatever came before it, as a plan that reads a text or nothing.
+
+        `changes` are the items that bring tools, or change settings, with the parameters that have them.
+        """
         check_parameters(create, most_tools=self._max_tools, beyond=self._models.parameters)
+        if changes:
+            create = configured(create, changes)
         profile = self._profile(create)
         response = new_response(create, profile, response_id)
         wanted: Sequence[str] | None = profile.functions
@@ -333,9 +349,12 @@ class Planner:
         if work is not None and work.task.only_answers:
             toolset = Toolset()
         else:
-            listed = create.tools is not None
-            toolset = self._toolsets.build(tools, ctx, wanted, waits=response.background, listed=listed)
-        choice = read_choice(create.tool_choice, toolset, listed=create.tools is not None)
+            brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
+            listed = create.tools is not None or bool(brought)
+            toolset = self._toolsets.build(
+                tools, ctx, wanted, waits=response.background, listed=listed, brought=brought
+            )
+        choice = read_choice(create.tool_choice, toolset, listed=create.tools is not None or bool(changes))
         if create.tool_choice is not None:
             response.tool_choice = choice.echo
         if toolset.echo:
@@ -429,6 +448,17 @@ def _named(tools: Sequence[JSON], implied: Sequence[JSON]) -> list[JSON]:
         return [*tools]
     types = {tool["type"] for tool in implied}
     return [tool for tool in tools if tool["type"] not in types]
+
+
+def _may_change(items: Sequence[JSON]) -> bool:
+    """Tell whether an input has items that bring tools, or change settings."""
+    return any(item.get("type") in CHANGING for item in items if isinstance(item.get("type"), str))
+
+
+def _changes(entries: Sequence[JournalEntry]) -> list[tuple[str, JSON]]:
+    """Return those items of entries that bring tools, or change settings, as parts of the input."""
+    found = entries.changing if isinstance(entries, History) else changing_entries(entries)
+    return changing(found, "input")
 
 
 def _only_text(create: CreateResponse) -> str | None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+import msgspec
 from msgspec import Struct
 
 from antwort.engine.call_items import OWN, read_arguments, read_output
@@ -17,7 +18,7 @@ from antwort.functions import FunctionSpec, Hosted
 from antwort.functions.output import NOTHING, capped, encodable
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
-from antwort.wire.client_tools import OUTPUTS
+from antwort.wire.client_tools import OUTPUTS, qualified_name
 
 Showing = Callable[[str], Sequence[tuple[str, FunctionSpec]]]
 """Gives the functions whose calls are items of a type, with the model's names of them."""
@@ -25,6 +26,7 @@ _LONGEST = 100_000
 """Characters of an output that the model reads, unless its function says otherwise; as when it was new."""
 _NOT_SENT = "(The output of this call was not sent along.)"
 _FAILED = "The call has failed."
+_MCP = "mcp_call"
 _SAID = frozenset({"message", "reasoning", "function_call", "function_call_output"})
 """Items that are no calls of ours; nearly all are among them."""
 
@@ -140,7 +142,17 @@ class _Reading:
                 result = item if face.output_item is None else None
                 longest = spec.limits.max_output or _LONGEST
                 return _Resent(item, call_id, name, arguments, face, result, longest)
-        return None
+        return _mcp_call(item, call_id) if item["type"] == _MCP else None
+
+
+def _mcp_call(item: JSON, call_id: str) -> _Resent:
+    """Return the call of another server's function that an item is, whoever has made it."""
+    error = item.get("error")
+    if error is not None and not isinstance(error, str):
+        error = msgspec.json.encode(error).decode()
+    name = qualified_name(item["server_label"], item["name"])
+    said = item if error is None else {**item, "output": f"{item.get('output') or ''}{_FAILED} {error}"}
+    return _Resent(said, call_id, name, item["arguments"])
 
 
 def _own_call(item: JSON, call_id: str) -> _Resent | None:

@@ -16,6 +16,7 @@ from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import (
     CLIENT_TYPES,
+    TOOL_SEARCH,
     ClientTool,
     client_definition,
     custom_definition,
@@ -213,9 +214,8 @@ class NamedTools:
         self._hosted: list[tuple[JSON, Available]] = []
         self._compared = 0
 
-    def add(self, tool: JSON, index: int) -> None:
-        """Read a tool; BadRequestError names what is wrong with it."""
-        param = f"tools[{index}]"
+    def add(self, tool: JSON, param: str) -> None:
+        """Read a tool; BadRequestError names what is wrong with it, in that parameter."""
         kind = read_type(tool, param)
         if kind in CLIENT_TYPES or kind in self._offer.by_type:
             tool_shapes.check_tool(tool, kind, param)
@@ -246,15 +246,31 @@ class NamedTools:
             self._add_client(ClientTool(kind, standing["name"]), standing, param, callers)
             self._types[kind] = standing["name"]
             self._echo.append(tool)
-        else:
+        elif not self._has_no_use(kind, tool):
             self._note_hosted(kind, tool, param)
+
+    def add_besides(self, tool: JSON, param: str) -> None:
+        """Read a tool that an item of the input brings: the response does not repeat it."""
+        count = len(self._echo)
+        self.add(tool, param)
+        del self._echo[count:]
+
+    def _has_no_use(self, kind: str, tool: JSON) -> bool:
+        """Tell whether a tool that nobody has would do nothing.
+
+        Nothing outside may be asked, and there is nothing else to be searched; or tools are to be searched for that are
+        not offered yet, and all are.
+        """
+        if kind in self._offer.by_type:
+            return False
+        return tool.get("external_web_access") is False or kind == TOOL_SEARCH
 
     def _add_namespace(self, namespace: JSON, param: str) -> None:
         """Add the functions of a namespace, which the model sees under names that begin with it."""
         prefix = self._name(namespace, param)
         for index, tool in enumerate(namespace["tools"]):
             where = f"{param}.tools[{index}]"
-            kind, name = tool["type"], self._name(tool, where)
+            kind, name = tool["type"], str(tool["name"])
             definition = custom_definition(tool) if kind == "custom" else _client_definition(tool)
             definition = {**definition, "name": qualified_name(prefix, name)}
             self._add_client(ClientTool(kind, name, prefix), definition, where, read_callers(tool, where))

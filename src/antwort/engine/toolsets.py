@@ -1,7 +1,7 @@
 """Toolsets: for each request, what the executors offer and what it brings, put together once and kept."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -9,6 +9,7 @@ import msgspec
 
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
+from antwort.engine.item_tools import Brought
 from antwort.engine.tools import (
     NamedTools,
     Offer,
@@ -71,11 +72,13 @@ class ToolsetBuilder:
         *,
         waits: bool = False,
         listed: bool = False,
+        brought: Sequence[Brought] = (),
     ) -> Toolset:
         """Return the functions of a request.
 
         A request with a list of tools, as `listed` says, even an empty one, says with it which hosted types it wants:
         functions that answer others are not offered besides. What an agent's profile names is offered all the same.
+        `brought` are tools that items of its input bring.
 
         Functions that wait for somebody are offered if they are named, and to responses that can wait, as `waits` says.
         A sub-agent is always offered what ends it, and of what the request names only functions of ours.
@@ -91,6 +94,8 @@ class ToolsetBuilder:
         permitted = ctx.grants(FUNCTIONS_CALL)
         withheld = _withheld(offer, ctx)
         hidden = offer.hosted if listed and wanted is None else _NONE_HIDDEN
+        if brought:
+            return self._named(offer, tools, wanted, ctx, hidden, waits=waits, brought=brought)
         if not tools:
             hidden = hidden | withheld if withheld else hidden
             return self._offered(offer, wanted, hidden, ctx.agent, waits=waits) if permitted else Toolset()
@@ -112,19 +117,21 @@ class ToolsetBuilder:
         hidden: frozenset[str],
         *,
         waits: bool,
+        brought: Sequence[Brought] = (),
     ) -> Toolset:
         """Return what a request names, and what it has besides; `hidden` are functions that it has only by name."""
         permitted = ctx.grants(FUNCTIONS_CALL)
         withheld = _withheld(offer, ctx)
         named = NamedTools(offer, self._definition, self._absent, withheld)
-        for index, tool in enumerate(tools):
+        own = len(tools)
+        for number, (param, tool) in enumerate([*_numbered(tools), *brought]):
             if not permitted and offer.has(tool):
-                ctx.require(FUNCTIONS_CALL, param=f"tools[{index}]", purpose="to use a function of the server")
+                ctx.require(FUNCTIONS_CALL, param=param, purpose="to use a function of the server")
             if withheld and (ours := offer.named(tool)) is not None:
                 for scope in offer.scoped.get(ours.spec.name, ()):
-                    ctx.require(scope, param=f"tools[{index}]", purpose=f"to use '{ours.spec.name}'")
+                    ctx.require(scope, param=param, purpose=f"to use '{ours.spec.name}'")
             try:
-                named.add(tool, index)
+                (named.add if number < own else named.add_besides)(tool, param)
             except UnavailableToolError:
                 if not self._ignores_unavailable:
                     raise
@@ -237,6 +244,11 @@ class _SentTools:
     def clear(self) -> None:
         self._kept.clear()
         self._bytes = 0
+
+
+def _numbered(tools: Sequence[JSON]) -> Iterator[Brought]:
+    for index, tool in enumerate(tools):
+        yield f"tools[{index}]", tool
 
 
 def _withheld(offer: Offer, ctx: Context) -> frozenset[str]:

@@ -1,8 +1,8 @@
 """Tools that clients execute. Model servers know functions only, so each of these tools is one to the model.
 
 To the client it is what the API calls it: `custom` takes text, `namespace` puts functions under a name of their own,
-`shell`, `local_shell`, `apply_patch` and `computer` have items of their own. A grammar of a custom tool cannot be
-enforced by a model server; the model is told about it.
+`shell`, `local_shell`, `apply_patch`, `computer` and `tool_search` have items of their own. A grammar of a custom tool
+cannot be enforced by a model server; the model is told about it.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,8 +14,18 @@ from msgspec import UNSET, Struct
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.items import ApplyPatchCall, ClientCall, ComputerCall, CustomToolCall, LocalShellCall, ShellCall
+from antwort.wire.items import (
+    ApplyPatchCall,
+    ClientCall,
+    ComputerCall,
+    CustomToolCall,
+    LocalShellCall,
+    ShellCall,
+    ToolSearchCall,
+)
 
+TOOL_SEARCH = "tool_search"
+"""The type of the tool that finds others. Who executes it, it says itself."""
 LONGEST_NAME = 64
 """Characters of the name of a function."""
 
@@ -69,6 +79,13 @@ class _Kind(Struct, frozen=True):
     """Makes the function's arguments of a call's item."""
     output: Callable[[JSON], Any]
     """Makes what the model reads of the item with the output."""
+    result: str = ""
+    """The type of the item with the output, if it is not that of the call with `_output`."""
+
+    @property
+    def output_type(self) -> str:
+        """The type of the item with the output."""
+        return self.result or f"{self.call}_output"
 
 
 # --- what the model is told ------------------------------------------------------------------------------------------
@@ -80,10 +97,15 @@ def client_definition(tool: JSON) -> JSON | None:
     if kind is None or not _is_local(tool):
         return None
     definition: JSON = {"type": "function", "name": kind.function}
-    return {**definition, "description": kind.description, "parameters": kind.parameters}
+    described: JSON = {"description": kind.description, "parameters": kind.parameters}
+    if kind.call == _SEARCH_CALL:  # whoever searches says how
+        described |= {name: tool[name] for name in described if tool.get(name)}
+    return definition | described
 
 
 def _is_local(tool: JSON) -> bool:
+    if tool.get("type") == TOOL_SEARCH:
+        return tool.get("execution") == "client"
     environment = tool.get("environment")
     return not isinstance(environment, dict) or environment.get("type") == "local"
 
@@ -275,6 +297,25 @@ def _computer_arguments(item: JSON) -> JSON:
     return {"actions": item["actions"]} if isinstance(item.get("actions"), list) else _action(item)
 
 
+def _search_call(item_id: str, call_id: str, arguments: JSON) -> ToolSearchCall:
+    return ToolSearchCall(item_id, call_id, arguments)
+
+
+def _search_arguments(item: JSON) -> JSON:
+    arguments = item.get("arguments")
+    return arguments if isinstance(arguments, dict) else _decoded(str(arguments or ""))
+
+
+def _found_tools(item: JSON) -> str:
+    """Return the names of the tools that a search has found; they are offered from then on."""
+    names = [
+        qualified_name(tool["name"], inner["name"]) if inner else str(tool.get("name") or tool.get("type"))
+        for tool in item.get("tools") or ()
+        for inner in (tool["tools"] if tool.get("type") == "namespace" else ({},))
+    ]
+    return f"These tools can be called now: {', '.join(names)}." if names else "No tools were found."
+
+
 def _object(required: list[str], **properties: JSON) -> JSON:
     return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
 
@@ -301,6 +342,7 @@ _COMPUTER_ACTION: JSON = {
     "required": ["type"],
 }
 
+_SEARCH_CALL = "tool_search_call"
 _KINDS = {
     "shell": _Kind(
         prefix="sh",
@@ -373,6 +415,17 @@ _KINDS = {
         arguments=_computer_arguments,
         output=_screenshot,
     ),
+    TOOL_SEARCH: _Kind(
+        prefix="tsc",
+        call=_SEARCH_CALL,
+        function=TOOL_SEARCH,
+        description="Search for tools that are not offered yet; those that are found can be called then.",
+        parameters=_object(["query"], query={"type": "string", "description": "What the tools are to do."}),
+        item=_search_call,
+        arguments=_search_arguments,
+        output=_found_tools,
+        result="tool_search_output",
+    ),
 }
 """By the type of the tool."""
 
@@ -389,10 +442,12 @@ CLIENT_TYPES = ("function", "custom", "namespace", *_KINDS)
 """The types of tools that clients execute."""
 CALLS = frozenset({"function_call", "custom_tool_call", *(kind.call for kind in _KINDS.values())})
 """Items that a client answers, each with an output of the same call id."""
-OUTPUTS = frozenset(f"{call}_output" for call in CALLS)
+OUTPUTS = frozenset(
+    {"function_call_output", "custom_tool_call_output", *(kind.output_type for kind in _KINDS.values())}
+)
 CALLS_OF_THEIR_OWN = frozenset(kind.call for kind in _KINDS.values())
 ITEM_PREFIXES = {kind.call: kind.prefix for kind in _KINDS.values()} | {
-    f"{kind.call}_output": f"{kind.prefix}o" for kind in _KINDS.values()
+    kind.output_type: f"{kind.prefix}o" for kind in _KINDS.values()
 }
 """What the ids of such items begin with."""
 
@@ -400,5 +455,5 @@ _CONVERTED: dict[str, Callable[[JSON], JSON]] = {
     "custom_tool_call": _custom_call,
     "custom_tool_call_output": lambda item: _function_output(item, item.get("output")),
     **{kind.call: _call_of(kind) for kind in _KINDS.values()},
-    **{f"{kind.call}_output": _output_of(kind) for kind in _KINDS.values()},
+    **{kind.output_type: _output_of(kind) for kind in _KINDS.values()},
 }

@@ -135,7 +135,19 @@ class ComputerCall(Struct, tag="computer_call", tag_field="type"):
     status: ItemStatus = "completed"
 
 
-ClientCall: TypeAlias = FunctionCall | CustomToolCall | ShellCall | LocalShellCall | ApplyPatchCall | ComputerCall
+class ToolSearchCall(Struct, tag="tool_search_call", tag_field="type"):
+    """A search among tools that the client has not told of yet."""
+
+    id: str
+    call_id: str
+    arguments: JSON
+    execution: Literal["client"] = "client"
+    status: ItemStatus = "completed"
+
+
+ClientCall: TypeAlias = (
+    FunctionCall | CustomToolCall | ShellCall | LocalShellCall | ApplyPatchCall | ComputerCall | ToolSearchCall
+)
 """What a client executes."""
 
 HostedCall = JSON
