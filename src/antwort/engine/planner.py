@@ -44,7 +44,7 @@ from antwort.engine.plan import AS_USUAL, ChildWork, Plan, Shown, child_request
 from antwort.engine.prepared_tools import prepared_tools
 from antwort.engine.repeated_input import check_repeated_ids, without_repeated_calls
 from antwort.engine.resent_calls import with_resent_calls
-from antwort.engine.tool_choice import read_choice
+from antwort.engine.tool_choice import Choice, read_choice
 from antwort.engine.tools import Target, Toolset
 from antwort.engine.toolsets import ToolsetBuilder
 from antwort.engine.window import Seals
@@ -346,19 +346,13 @@ class Planner:
                 wanted = work.permitted(work.task.functions)
             if work.task.agent is not None and wanted is not None:  # its own profile says what it has instead
                 tools = ()
-        if work is not None and work.task.only_answers:
-            toolset = Toolset()
-        else:
-            brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
-            listed = create.tools is not None or bool(brought)
-            toolset = self._toolsets.build(
-                tools, ctx, wanted, waits=response.background, listed=listed, brought=brought
-            )
-        choice = read_choice(create.tool_choice, toolset, listed=create.tools is not None or bool(changes))
-        if create.tool_choice is not None:
-            response.tool_choice = choice.echo
-        if toolset.echo:
-            response.tools = _named(toolset.echo, implied)
+        toolset = Toolset()
+        brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
+        listed = create.tools is not None or bool(brought)
+        if work is None or not work.task.only_answers:
+            waits = response.background
+            toolset = self._toolsets.build(tools, ctx, wanted, waits=waits, listed=listed, brought=brought)
+        choice = _choose(create, toolset, response, implied, listed=listed)
         # It has one such text, whose id need not be another one but for what it begins with.
         item = None if text is None else read_text(text, "msg" + response_id[4:])
         return Plan(  # the first by position: Python is slow with more than fifteen names
@@ -440,6 +434,18 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
+
+
+def _choose(
+    create: CreateResponse, toolset: Toolset, response: ResponseObject, implied: Sequence[JSON], *, listed: bool
+) -> Choice:
+    """Return what the model may and must call, and have the response repeat that and its tools."""
+    choice = read_choice(create.tool_choice, toolset, listed=listed)
+    if create.tool_choice is not None:
+        response.tool_choice = choice.echo
+    if toolset.echo:
+        response.tools = _named(toolset.echo, implied)
+    return choice
 
 
 def _named(tools: Sequence[JSON], implied: Sequence[JSON]) -> list[JSON]:
