@@ -179,6 +179,14 @@ def test_a_conversation_that_is_too_long_is_told_whatever_the_envelope(body: dic
     assert error(400, body).code == "context_length_exceeded"
 
 
+def test_a_full_window_is_told_with_what_sets_it() -> None:
+    body = b'{"error": {"message": "prompt too long; exceeded max context length by 12 tokens"}}'
+    found = reply_error("local", "m", 400, {}, body)
+    assert "exceeded max context length by 12 tokens. Send less, or 'truncation': 'auto'." in found.message
+    assert "backends.local.context_window" in found.message
+    assert "num_ctx" in found.message
+
+
 @pytest.mark.parametrize(
     "message", ["max_tokens must be at least 1", "the context must be an object", "no tokens left"]
 )

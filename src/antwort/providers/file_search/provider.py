@@ -299,10 +299,9 @@ class FileSearch(StoreFileRoutes, WorksApart):
         vector_store_ids: Annotated[
             list[str] | None, Field(description="Only these vector stores; leave it out to search all of them.")
         ] = None,
-        offset: Annotated[int, Field(ge=0, description="Where to go on, if a result has said so.")] = 0,
     ) -> ToolResult:
         """Search the user's documents. Returns numbered chunks of text; cite them by number, as in [1]."""
-        query = " ".join(query.split())[:_LONGEST_QUERY]
+        query, offset = report.read_query(" ".join(query.split())[:_LONGEST_QUERY])
         if not query:
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         options, filters = _read_tool(ctx.options)

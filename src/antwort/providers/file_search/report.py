@@ -1,8 +1,12 @@
 """What the model reads: chunks as text, marked as coming from documents."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
+
+import msgspec
+from typing_extensions import override
 
 from antwort.provider import Context, Source, fenced, one_line, printable, steady_mark
 from antwort.providers.file_search.search import FoundChunk, SearchOutcome
@@ -14,6 +18,7 @@ _HEADER = 100
 """Characters of an entry besides its text, about."""
 _LEAST = 300
 """Characters of a text that is shown in part, at least."""
+_GO_ON = re.compile(r"\s+offset:(\d{1,9})$")
 _WHOLE = 80_000
 """Characters of all chunks together; what is longer is cut evenly."""
 
@@ -36,12 +41,32 @@ def results(ctx: Context, query: str, findings: SearchOutcome, *, room: int | No
         parts = [_entry(ctx, one, most) for one in found]
     else:
         parts, left_out = _fitted(ctx, found, min(room or _WHOLE, _WHOLE), offset)
-        notes = [*notes, left_out] if left_out else notes
+        if left_out:
+            more = msgspec.json.encode(f"{one_line(query)} offset:{left_out.start}").decode()
+            notes = [*notes, f"{left_out} To read on, if the answer is not here, search for {more}."]
     return "\n\n".join([head, *notes, fenced(chr(10).join(parts), _ORIGIN)])
 
 
-def _fitted(ctx: Context, found: Sequence[FoundChunk], room: int, offset: int) -> tuple[list[str], str]:
-    """Return the entries that there is room for, from an offset on, and what is to be said about the others."""
+def read_query(query: str) -> tuple[str, int]:
+    """Return what a query looks for, and from where on its results are read: an earlier search may have said so."""
+    found = _GO_ON.search(query)
+    return (query, 0) if found is None else (query[: found.start()], int(found[1]))
+
+
+class _LeftOut(NamedTuple):
+    """What there was no room for."""
+
+    start: int
+    characters: int
+    results: int
+
+    @override
+    def __str__(self) -> str:
+        return f"There was no room for all: {self.characters:,} characters of {self.results} results are left out."
+
+
+def _fitted(ctx: Context, found: Sequence[FoundChunk], room: int, offset: int) -> tuple[list[str], _LeftOut | None]:
+    """Return the entries that there is room for, from an offset on, and what is left out."""
     parts: list[str] = []
     end = reached = 0
     left_out = 0
@@ -61,13 +86,8 @@ def _fitted(ctx: Context, found: Sequence[FoundChunk], room: int, offset: int) -
         left_out += reached < end
         room -= reached - begin + _HEADER
     if not parts:
-        return [f"There is nothing behind {offset}: what was found has {end} characters."], ""
-    if reached == end:
-        return parts, ""
-    return parts, (
-        f"There was no room for all: {end - reached:,} characters of {left_out} results are left out. Go on with "
-        f"offset={reached}, if the answer is not here."
-    )
+        return [f"There is nothing behind {offset}: what was found has {end} characters."], None
+    return parts, None if reached == end else _LeftOut(reached, end - reached, left_out)
 
 
 def read_results(item: Mapping[str, Any]) -> str | None:
