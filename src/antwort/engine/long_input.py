@@ -1,6 +1,7 @@
 """Input that is too long for a window: it becomes a variable, of which the model reads size, type and head."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Literal
 
 import msgspec
 from msgspec.structs import replace
@@ -19,10 +20,13 @@ _LONGEST_KEY = 100
 
 
 class LongInput:
-    """Keeps the long texts and text files of a request as variables of its run."""
+    """Keeps the long texts and text files of a request as variables of its run, or of a sub-agent alone."""
 
-    def __init__(self, variables: Variables, most: int, large_work: LargeWork) -> None:
+    def __init__(
+        self, variables: Variables, most: int, large_work: LargeWork, scope: Literal["run", "agent"] = "run"
+    ) -> None:
         self._variables = variables
+        self._scope = scope
         self._most = most
         self._large_work = large_work
         self._kept = 0
@@ -50,7 +54,7 @@ class LongInput:
         self._kept += 1
         key = name[:_LONGEST_KEY] if self._kept == 1 else f"{name[:_LONGEST_KEY]} ({self._kept})"
         try:
-            variable = await self._variables.write(key, _encoded(text), kind="text", scope="run")
+            variable = await self._variables.write(key, _encoded(text), kind="text", scope=self._scope)
         except FunctionError as error:
             raise BadRequestError(f"The input cannot be kept: {error}", param="input") from error
         return {"type": "input_text", "text": _told(variable, text)}

@@ -236,7 +236,8 @@ class Planner:
                 history = await self._past.history(parent.ctx.tenant, previous, of_run=True)
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         if plan.max_input is not None and self._values is not None and not work.task.only_answers:
-            entries = await LongInput(self._values.of(plan.ctx), plan.max_input, self._large_work).shortened(entries)
+            variables = self._values.of(plan.ctx)
+            entries = await LongInput(variables, plan.max_input, self._large_work, "agent").shortened(entries)
         response = plan.response
         await self._name_model(create, response)
         plan = await _prepared(plan, parent.history, parent.input, refuses=False)

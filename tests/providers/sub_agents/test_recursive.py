@@ -48,6 +48,22 @@ def test_its_sub_agents_can_do_the_same(tmp_path: Path) -> None:
         assert output(app)["result"] == "B"
 
 
+def test_a_long_task_is_kept_for_its_sub_agent_and_nobody_else_finds_it_by_its_key(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [
+        does("spawn_agent", prompt="Write about it. " * 500),
+        does("store_get", key="input", limit=15),
+        does("return_result", value="B"),
+        does("store_get", key="input", limit=15),
+        "Done.",
+    ]
+    with stage(tmp_path, steps) as app:
+        app.client().responses.create(model="recursive", input=LONG)
+        assert '"size":8000,"type":"text","head":"Write about it. ' in prompt_of(app, 1)
+        assert len(prompt_of(app, 1)) < 1000
+        assert outputs(app, 2)[-1].endswith("Write about it.")
+        assert outputs(app)[-1].endswith("All work and no")
+
+
 def test_the_prompt_names_only_functions_that_the_agent_has(tmp_path: Path) -> None:
     with stage(tmp_path, ["Hello."]) as app:
         app.client().responses.create(model="recursive", input="Hello!")
