@@ -110,12 +110,14 @@ class Planner:
         if self._show_calls:
             shown = replace(shown, calls=True)
         text = _only_text(create)
-        large = text is None and isinstance(create.input, list) and is_large(create.input)
+        large = False
         items: list[JSON] | None = None
-        changes: list[tuple[str, JSON]] = []
-        if text is None and isinstance(create.input, list) and _may_change(create.input):
-            items = await self._large_work.run_if(large, read_input, create.input)
-            changes = changing(items)
+        changes: Sequence[tuple[str, JSON]] = ()
+        if text is None and isinstance(create.input, list):
+            large = is_large(create.input)
+            if _may_change(create.input):
+                items = await self._large_work.run_if(large, read_input, create.input)
+                changes = changing(items)
         plan = self._decide(create, ctx, new_id("resp"), shown, text=text, changes=changes)
         if text is not None and plan.max_input is None:
             if not self._is_named(create, plan.response):
@@ -347,10 +349,11 @@ class Planner:
                 wanted = work.permitted(work.task.functions)
             if work.task.agent is not None and wanted is not None:  # its own profile says what it has instead
                 tools = ()
-        toolset = Toolset()
         brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
         listed = create.tools is not None or bool(brought)
-        if work is None or not work.task.only_answers:
+        if work is not None and work.task.only_answers:
+            toolset = Toolset()
+        else:
             waits = response.background
             toolset = self._toolsets.build(tools, ctx, wanted, waits=waits, listed=listed, brought=brought)
         choice = _choose(create, toolset, response, implied, listed=listed)
