@@ -283,8 +283,13 @@ def test_the_tools_of_clients_are_put_together_once(toolsets: ToolsetBuilder) ->
     hosted = toolset(toolsets, CLIENT, {"type": "find"})
     assert toolset(toolsets, CLIENT, {"type": "find"}) is not hosted, "its options are those of the request"
     for _ in range(2):
-        with pytest.raises(BadRequestError, match=r"Unknown parameter: 'tools\[0\]\.colour'"):
-            toolset(toolsets, {**CLIENT, "colour": "red"})
+        with pytest.raises(BadRequestError, match=r"Invalid type for 'tools\[0\]\.strict'"):
+            toolset(toolsets, {**CLIENT, "strict": "red"})
+
+
+def test_fields_of_a_tool_that_nobody_knows_are_ignored(toolsets: ToolsetBuilder) -> None:
+    found = toolset(toolsets, {**CLIENT, "colour": "red"}, {"type": "custom", "name": "write", "colour": "red"})
+    assert "colour" not in str([*found.echo, *found.definitions])
 
 
 def test_an_executor_without_a_version_is_asked_with_every_request() -> None:

@@ -190,6 +190,22 @@ def test_a_registered_function_is_offered_and_executed(tmp_path: Path, stream: b
     assert response.tools == []
 
 
+def test_calls_of_a_stored_response_are_shown_to_whoever_asks_for_them_later(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("add", a=1, b=2)]), turn("3")]
+    with served(tmp_path, steps, functions=[add]) as stage:
+        response = create(stage, False, input="?")
+        assert [item.type for item in response.output] == ["message"]
+        path, header = f"/responses/{response.id}", {"antwort-show-calls": "1"}
+        plain = stage.request("GET", path).json()["output"]
+        whole = stage.request("GET", path, headers=header).json()["output"]
+        streamed = stage.request("GET", path, headers=header, params={"stream": "true"}).text
+    assert [item["type"] for item in plain] == ["message"]
+    made, said = whole
+    assert (made["type"], made["status"], made["name"]) == ("antwort:function_call", "completed", "add")
+    assert (made["output"], said["type"]) == ("3", "message")
+    assert "antwort:function_call" in streamed
+
+
 @BOTH_WAYS
 def test_calls_are_shown_to_whoever_asks(tmp_path: Path, stream: bool) -> None:
     steps = [turn(calls=[call("add", a=1, b=2)]), turn("It is 3.")]

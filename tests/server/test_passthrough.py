@@ -195,6 +195,7 @@ def test_the_sdk_embeds_texts(sdk: Sdk, tmp_path: Path) -> None:
     assert [len(entry.embedding) for entry in found.data] == [8, 8]
     assert found.data[0].embedding == pytest.approx(again.data[0].embedding)
     assert [body["model"] for body in model.embedded] == ["small", "small"]
+    assert [found.model, again.model] == ["embed", "embed"]  # as the client knows it
 
 
 def test_bytes_are_passed_on_as_they_arrive(sdk: Sdk, tmp_path: Path) -> None:

@@ -100,9 +100,18 @@ def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozens
         return {}, {}
 
 
+def is_own_call(entry: JournalEntry) -> bool:
+    """Tell whether an entry is a call that has ended, of a function that has no item of its own."""
+    return entry.item.get("type") == OWN and "output" in (entry.call or {})
+
+
 def shown_item(entry: JournalEntry, include: Iterable[str] | None) -> JSON:
     """Return an item with what a reader asks for, though the request that made it may not have."""
-    item, unasked = entry.item, (entry.call or {}).get(UNASKED, {})
+    item, call = entry.item, entry.call or {}
+    unasked = call.get(UNASKED, {})
+    if not entry.visible and is_own_call(entry):
+        status = item["status"] if item["status"] != "in_progress" else "completed"
+        item = {**item, "status": status, "output": call["output"]}
     for value in include or ():
         for name, field in unasked.get(value, {}).items():
             inner = item.get(name)

@@ -13,7 +13,7 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
-from antwort.engine.call_items import shown_item
+from antwort.engine.call_items import is_own_call, shown_item
 from antwort.engine.compaction import Compactor
 from antwort.engine.earlier import NOTHING, Earlier
 from antwort.engine.events import REASONING_NAMES, EventSink
@@ -192,13 +192,19 @@ class Engine(EngineParts, frozen=True):
             return counted
         return await self.large_work.run_if(is_large(request.items), estimate_tokens, request)
 
-    async def retrieve(self, tenant: str, response_id: str, include: Iterable[str] | None = None) -> JSON:
-        """Return a stored response as clients see it, with what they ask for besides what the request has."""
+    async def retrieve(
+        self, tenant: str, response_id: str, include: Iterable[str] | None = None, *, calls: bool = False
+    ) -> JSON:
+        """Return a stored response as clients see it, with what they ask for besides what the request has.
+
+        With `calls`, that is also the calls of functions that have no items of their own.
+        """
         record = await self.store.get(tenant, response_id)
         if record is None:
             raise not_found(response_id)
         entries = await self.store.journal(tenant, response_id)
-        return shown(record, [shown_item(e, include) for e in entries if e.direction == "output" and e.visible])
+        said = (entry for entry in entries if entry.direction == "output")
+        return shown(record, [shown_item(e, include) for e in said if e.visible or (calls and is_own_call(e))])
 
 
 _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})

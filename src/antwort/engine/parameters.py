@@ -20,7 +20,7 @@ from antwort.wire.field_errors import (
 from antwort.wire.options import INCLUDES, ConversationReference, is_include
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
-from antwort.wire.text_formats import check_format
+from antwort.wire.text_formats import check_format, known_format
 
 NOTHING_INCLUDED: frozenset[str] = frozenset()
 """One for all requests: Python makes a new one each time."""
@@ -121,6 +121,7 @@ def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collect
         )
     if create.text is not None and create.text.format is not None:
         check_format(create.text.format, "text.format")
+        create.text.format = known_format(create.text.format)
 
 
 def _unsupported(name: str) -> BadRequestError:

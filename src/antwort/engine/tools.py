@@ -219,6 +219,7 @@ class NamedTools:
         kind = read_type(tool, param)
         if kind in CLIENT_TYPES or kind in self._offer.by_type:
             tool_shapes.check_tool(tool, kind, param)
+            tool = tool_shapes.known_fields(tool, kind)
         callers = read_callers(tool, param)
         if kind == "function":
             name = self._name(tool, param)

@@ -38,6 +38,7 @@ _PASSED = ("content-type", "retry-after", "retry-after-ms")
 _OF_THE_CLIENT = frozenset({400, 404, 413, 422, 429})
 """Errors that tell the client something about its own request."""
 
+_EMBEDDINGS = "/embeddings"
 _encode = msgspec.json.encode
 
 
@@ -116,7 +117,7 @@ class Passthrough:
 
     async def embeddings(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Embed texts on the server that has the model; request and answer are passed on as they are."""
-        await self._pass_and_count("/embeddings", scope, receive, send)
+        await self._pass_and_count(_EMBEDDINGS, scope, receive, send)
 
     async def _pass_and_count(self, path: str, scope: Scope, receive: Receive, send: Send) -> None:
         status = 499  # the client left before there was an answer, as proxies call it
@@ -162,7 +163,8 @@ class Passthrough:
                     if not streams and _kind(reply) == EVENTS:
                         limit.reschedule(None)  # a stream unasked for: from here on, its pauses are limited
                         reply.limit_silence(transport.timeouts.chunk)
-                    await _answer(reply, target, transport, send)
+                    echoed = asked if path == _EMBEDDINGS and target.model != asked else None
+                    await _answer(reply, target, transport, send, echoed)
                 finally:
                     # Whatever was not read is not wanted: the server must stop working on it.
                     reply.abort()
@@ -176,13 +178,26 @@ class Passthrough:
             ) from None
 
 
-async def _answer(reply: Reply, target: ModelTarget, transport: Transport, send: Send) -> None:
+async def _answer(
+    reply: Reply, target: ModelTarget, transport: Transport, send: Send, model: str | None = None
+) -> None:
+    """Pass an answer on; one that came as a whole may be given the name by which the client knows the model."""
     if reply.status >= 300:
         await _pass_error(reply, target, transport, send)
     elif _kind(reply) == EVENTS:
         await _pass_events(reply, transport, send)
     else:
-        await _send_whole(send, reply, await reply.read())
+        body = await reply.read()
+        await _send_whole(send, reply, body if model is None else _renamed(body, model))
+
+
+def _renamed(body: bytes, model: str) -> bytes:
+    """Return an answer that names the model in a client's word for it; one that cannot be read as it is."""
+    try:
+        fields = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, UnicodeError):
+        return body
+    return _encode({**fields, "model": model}) if "model" in fields else body
 
 
 def _is_true(value: msgspec.Raw | None) -> bool:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -234,6 +235,7 @@ class ResponseEndpoints:
     async def retrieve(
         self,
         ctx: Context,
+        request: Request,
         response_id: str,
         *,
         stream: Stream = False,
@@ -242,8 +244,9 @@ class ResponseEndpoints:
         include_obfuscation: Obfuscation = None,  # noqa: ARG002
     ) -> ResponseObject | Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
+        calls = shown_beside(named_headers(request.scope)).calls
         if not stream:
-            return stored_response(await self._engine.retrieve(ctx.tenant, response_id, include))
+            return stored_response(await self._engine.retrieve(ctx.tenant, response_id, include, calls=calls))
         after = -1 if starting_after is None else starting_after
         record = await self._engine.store.get(ctx.tenant, response_id)
         if record is None:
@@ -253,7 +256,7 @@ class ResponseEndpoints:
             record.status in ACTIVE or await self._engine.store.events(ctx.tenant, response_id, limit=1)
         ):
             return self._tail(ctx.tenant, response_id, after)
-        response = await self._engine.retrieve(ctx.tenant, response_id, include)
+        response = await self._engine.retrieve(ctx.tenant, response_id, include, calls=calls)
         large = is_large(response["output"])
         body = await self._engine.large_work.run_if(large, _replayed, response, after, self._thoughts)
         return Response(body, media_type="text/event-stream")

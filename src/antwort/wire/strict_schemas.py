@@ -15,18 +15,30 @@ def check_parameters(schema: JSON, function: str, param: str, *, strict: bool) -
     problem = (
         None if kind == "object" else f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{kind}\"'."
     )
-    problem = problem or (_strict_problem(schema) if strict else None)
+    problem = problem or _problem(schema, strict=strict)
     if problem is not None:
         message = f"Invalid schema for function '{function}': {problem}"
         raise BadRequestError(message, param=param, code="invalid_function_parameters")
 
 
-def check_answer_schema(schema: JSON, name: str, param: str) -> None:
+def check_answer_schema(schema: JSON, name: str, param: str, *, strict: bool = True) -> None:
     """Raise BadRequestError unless answers can be held to a schema."""
-    problem = _strict_problem(schema)
+    problem = _problem(schema, strict=strict)
     if problem is not None:
         message = f"Invalid schema for response_format '{name}': {problem}"
         raise BadRequestError(message, param=param, code="invalid_json_schema")
+
+
+def _problem(schema: JSON, *, strict: bool) -> str | None:
+    """Return why a schema cannot be one, or, if that is wanted, cannot be followed to the letter."""
+    for place, found in _objects(schema, ()):
+        properties = found.get("properties", {})
+        if not isinstance(properties, dict):
+            return f"In context={place!r}, 'properties' is not an object."
+        odd = next((name for name, inner in properties.items() if not isinstance(inner, dict | bool)), None)
+        if odd is not None:
+            return f"In context={(*place, 'properties', odd)!r}, there is no schema: it is an object or a boolean."
+    return _strict_problem(schema) if strict else None
 
 
 def _strict_problem(schema: JSON) -> str | None:

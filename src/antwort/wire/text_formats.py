@@ -12,7 +12,9 @@ from antwort.wire.field_errors import check_shape, read_type, unsupported_value
 from antwort.wire.strict_schemas import check_answer_schema
 
 
-class _Format(Shape):
+class _Format(Shape, forbid_unknown_fields=False):
+    """What every format has. Fields that nobody knows are ignored, as at OpenAI."""
+
     type: str
 
 
@@ -27,6 +29,16 @@ _FORMATS: Mapping[str, type[Shape]] = MappingProxyType(
     {"text": _Format, "json_object": _Format, "json_schema": _SchemaFormat}
 )
 
+_FIELDS = {kind: frozenset(shape.__struct_fields__) for kind, shape in _FORMATS.items()}
+
+
+def known_format(value: JSON | None) -> JSON | None:
+    """Return a format that was checked without fields that nobody knows."""
+    known = None if value is None else _FIELDS[value["type"]]
+    if value is None or known is None or value.keys() <= known:
+        return value
+    return {name: value[name] for name in value if name in known}
+
 
 def check_format(value: JSON, param: str) -> None:
     """Raise BadRequestError with the field of a format that does not fit; `param` is where the format is."""
@@ -35,5 +47,5 @@ def check_format(value: JSON, param: str) -> None:
     if shape is None:
         raise unsupported_value(f"{param}.type", kind, _FORMATS)
     check_shape(value, shape, param)
-    if kind == "json_schema" and value.get("strict"):
-        check_answer_schema(value["schema"], value["name"], f"{param}.schema")
+    if kind == "json_schema":
+        check_answer_schema(value["schema"], value["name"], f"{param}.schema", strict=bool(value.get("strict")))

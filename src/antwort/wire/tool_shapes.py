@@ -21,7 +21,9 @@ Memory = Literal["1g", "4g", "16g", "64g"]
 ContextSize = Literal["low", "medium", "high"]
 
 
-class _Tool(Shape):
+class _Tool(Shape, forbid_unknown_fields=False):
+    """What every tool has. Fields that nobody knows are ignored, as at OpenAI; those of its parts are not."""
+
     type: str
 
 
@@ -272,6 +274,15 @@ TOOL_SHAPES: Mapping[str, type[Shape]] = MappingProxyType(
     }
 )
 """What tools must look like, by their type. Types that a plug-in brings are its own to check."""
+
+
+_FIELDS = {kind: frozenset(shape.__struct_encode_fields__) for kind, shape in TOOL_SHAPES.items()}
+
+
+def known_fields(tool: JSON, kind: str) -> JSON:
+    """Return a tool without fields that nobody knows; one of a type that a plug-in brings as it is."""
+    known = _FIELDS.get(kind)
+    return tool if known is None or tool.keys() <= known else {name: tool[name] for name in tool if name in known}
 
 
 def check_tool(tool: JSON, kind: str, param: str) -> None:

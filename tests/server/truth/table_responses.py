@@ -126,7 +126,10 @@ FORMATS = [
         "text.format.schema", "invalid_json_schema", form(schema=OPEN, strict=True), form(schema=HALF, strict=True)
     ),
     *refused("text.format.strict", "invalid_type", form(strict="yes")),
-    *refused("text.format.no_such", "unknown_parameter", form(no_such=1)),
+    *taken(form(no_such=1)),
+    *refused("text.format.schema", "invalid_json_schema", form(schema={"type": "object", "properties": 1})),
+    *refused("text.format.schema", "invalid_json_schema", form(schema={"properties": {"a": {"properties": []}}})),
+    *refused("text.format.schema", "invalid_json_schema", form(schema={"type": "object", "properties": {"a": 1}})),
 ]
 FUNCTIONS = [
     *taken(function(), function(strict=None), function(strict=False, parameters=OPEN), function(description=None)),
@@ -146,8 +149,10 @@ FUNCTIONS = [
         "tools[0].parameters", "invalid_function_parameters", function(strict=False, parameters={"type": "array"})
     ),
     *refused("tools[0].strict", "invalid_type", function(strict="true"), function(strict=1)),
-    *refused("tools[0].no_such", "unknown_parameter", function(no_such=1)),
-    *refused("tools[0].function", "unknown_parameter", function(function={"name": "f"})),
+    *taken(function(no_such=1), function(function={"name": "f"})),
+    *refused(
+        "tools[0].parameters", "invalid_function_parameters", function(strict=False, parameters={"properties": 1})
+    ),
     *refused("tools[0].type", "missing_required_parameter", {"tools": [{"name": "f"}]}),
     *refused("tools", "invalid_type", {"tools": {}}, {"tools": "f"}),
     *refused("tools[0]", "invalid_type", {"tools": ["f"]}),
@@ -162,7 +167,7 @@ OTHER_TOOLS = [
         "type": "grammar", "syntax": "bnf", "definition": "x"}}]}),
     *refused("tools[0].search_context_size", "invalid_value", {"tools": [
         {"type": "web_search", "search_context_size": "huge"}]}),
-    *refused("tools[0].no_such", "unknown_parameter", {"tools": [{"type": "web_search", "no_such": 1}]}),
+    *taken({"tools": [{"type": "web_search", "no_such": 1}]}),
     *refused("tools[0].max_num_results", "integer_above_max_value", {"tools": [
         {"type": "file_search", "vector_store_ids": [], "max_num_results": 51}]}),
     *refused("tools[0].max_num_results", "integer_below_min_value", {"tools": [
