@@ -24,6 +24,7 @@ CONFIG = {
         "planner": {
             "instructions": "Divide the question, let a researcher answer each part, and put the answers together.",
             "functions": ["spawn_many", "budget_remaining"],
+            "agents": ["researcher"],
         },
         "researcher": {"instructions": "Look it up. Report in one sentence.", "functions": ["look_up"]},
     },

@@ -198,9 +198,11 @@ class Antwort:
             raise ConfigError(f"providers.{provider.name} cannot be registered: {cause}", where=where) from error
 
     def _check_agents(self) -> None:
-        """Refuse an agent that names a function nobody has."""
+        """Refuse an agent that names a function nobody has, or another agent that is not there."""
+        self._check_started("engine.run.agents", self.config.engine.run.agents)
         known = [spec.name for spec in self.registry.list()]
         for name, agent in self.config.agents.items():
+            self._check_started(f"agents.{name}.agents", agent.agents)
             named = [("functions", function) for function in agent.functions or ()]
             named += [("approval", function) for function in agent.approval or () if isinstance(agent.approval, dict)]
             for setting, function in named:
@@ -210,6 +212,12 @@ class Antwort:
                     raise ConfigError(
                         f"{key}: there is no function '{function}'{hint}", where=given_at(self.loaded, key)
                     )
+
+    def _check_started(self, key: str, names: Iterable[str]) -> None:
+        for name in names:
+            if name not in self.agents:
+                hint = did_you_mean(name, self.agents)
+                raise ConfigError(f"{key}: there is no agent '{name}'{hint}", where=given_at(self.loaded, key))
 
     def _reasons_for_one_process(self, providers: Iterable[FunctionProvider]) -> dict[str, str]:
         """Return what belongs to one process, by its key, with the reason."""

@@ -117,6 +117,10 @@ class AgentConfig(Settings):
     functions: list[str] | None = Field(
         default=None, description="The functions it is offered; those of every request if not given."
     )
+    agents: list[str] = Field(
+        default=[],
+        description="Other agents that it may start; besides those only itself, with no function that it lacks.",
+    )
     approval: ApprovalPolicy | None = Field(
         default=None,
         description="Whether its calls wait for a yes: always, never, or that by function; as functions say if none.",
@@ -154,6 +158,9 @@ class RunConfig(Settings):
         default=86_400.0, description="Time that it is worked on, such as 2h; waiting for an answer does not count."
     )
     max_calls: PositiveInt | None = Field(default=100_000, description="Calls of functions.")
+    agents: list[str] = Field(
+        default=[], description="Agents of the configuration that requests may start which ask for no agent themselves."
+    )
 
 
 class EngineConfig(Settings):

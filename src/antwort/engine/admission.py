@@ -84,7 +84,10 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
 
     def needs_approval(self, target: Target) -> bool:
         """Tell whether a call is made only after a yes."""
-        return target.spec is not None and needs_approval(target.spec, self._plan.approval)
+        spec, plan = target.spec, self._plan
+        if spec is None:
+            return False
+        return needs_approval(spec, plan.approval) or any(needs_approval(spec, said) for said in plan.approvals_above)
 
     def _hindrance(self, target: Target, *, asks: bool) -> str | None:
         """Return why nobody can be waited for here, if that is so."""

@@ -42,6 +42,8 @@ class Profile(msgspec.Struct, frozen=True):
     instructions: str | None
     model: str | None
     functions: tuple[str, ...] | None
+    agents: frozenset[str]
+    """Other agents that it may start."""
     approval: ApprovalPolicy | None
     max_input: int | None
     max_window: int | None
@@ -58,6 +60,7 @@ class Profile(msgspec.Struct, frozen=True):
             agent.instructions,
             agent.model,
             None if agent.functions is None else tuple(agent.functions),
+            frozenset(agent.agents),
             agent.approval,
             agent.max_input,
             agent.max_window,

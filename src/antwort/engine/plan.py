@@ -1,7 +1,7 @@
 """Plans: a request, read and decided, and what a sub-agent is to do."""
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -9,6 +9,7 @@ from antwort.agents import AgentTask
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
 from antwort.engine.approvals import ApprovedCall, ResumedCall
+from antwort.engine.parameters import least
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target, Toolset
 from antwort.errors import FunctionError, did_you_mean
@@ -67,6 +68,8 @@ class Plan(msgspec.Struct, frozen=True):
     """The agent of the configuration that answers, if one was asked for, by `agent` or as the model."""
     approval: ApprovalPolicy | None = None
     """Which calls the agent makes only after a yes, as far as its profile says so."""
+    approvals_above: Sequence[ApprovalPolicy | None] = ()
+    """What is said about that of the agents that it works for: what one of them may not do alone, it may not either."""
     approvals: Sequence[ApprovedCall] = ()
     """Calls of the response before that have their yes or no now: they come first."""
     answered: Sequence[Question] = ()
@@ -150,20 +153,53 @@ class ChildWork(msgspec.Struct, frozen=True):
 
     @property
     def tools(self) -> list[JSON]:
-        """What the request of the parent names, as far as the task has these functions."""
-        named, only = self.parent.create.tools or (), self.task.functions
-        if only is None:
-            return [*named]
-        types = self.parent.toolset.types
-        return [tool for tool in named if (tool.get("name") or types.get(str(tool.get("type")))) in only]
+        """What the request of the parent names, as far as it may use that, and the task has these functions."""
+        return self.among(self.parent.create.tools or ())
 
-    def permitted(self, functions: Sequence[str]) -> Sequence[str]:
-        """Return functions that the parent may give; a FunctionError for others: nobody gives what he does not have."""
-        for name in functions:
-            if name not in self.parent.toolset.targets:
-                hint = did_you_mean(name, self.parent.toolset.targets)
+    def among(self, tools: Sequence[JSON]) -> list[JSON]:
+        """Return those tools of a request that the parent may use, and the task has."""
+        only, types, permits = self.task.functions, self.parent.toolset.types, self._permits
+        named = [(tool, tool.get("name") or types.get(str(tool.get("type"))) or "") for tool in tools]
+        return [tool for tool, name in named if permits(name) and (only is None or name in only)]
+
+    @property
+    def _permits(self) -> Callable[[str], bool]:
+        return self.parent.choice.relaxed().permits
+
+    def functions(self, own: Sequence[str] | None, *, is_other: bool) -> Sequence[str] | None:
+        """Return all that the sub-agent may call; None leaves that to what is offered to every request.
+
+        It has what its parent may call, or, if it is another agent that the parent may start, what its own profile has.
+        A FunctionError if its task names functions that neither has: nobody gives what he does not have.
+        """
+        if self.task.functions is None:
+            return own if is_other else self._given
+        known = [*self._given, *(own or ())] if is_other else self._given
+        for name in self.task.functions:
+            if name not in known:
+                hint = did_you_mean(name, known)
                 raise FunctionError(f"There is no function '{name}' here that an agent could be given{hint or '.'}")
-        return functions
+        return self.task.functions
+
+    @property
+    def _given(self) -> Sequence[str]:
+        """The functions of ours that the parent may call."""
+        permits = self._permits
+        targets = self.parent.toolset.targets.values()
+        return [target.spec.name for target in targets if target.spec is not None and permits(target.name)]
+
+    def under_parent(self, plan: Plan) -> Plan:
+        """Return the plan of the sub-agent with what holds for its parent: its place, its approvals, its limits."""
+        parent = self.parent
+        above = parent.approvals_above
+        return msgspec.structs.replace(
+            plan,
+            parent=self.lineage,
+            approvals_above=above if parent.approval in above else (*above, parent.approval),
+            max_turns=min(plan.max_turns, parent.max_turns),
+            max_tool_calls=least(plan.max_tool_calls, parent.max_tool_calls),
+            max_output_tokens=least(plan.max_output_tokens, parent.max_output_tokens),
+        )
 
 
 def child_request(work: ChildWork, previous: str | None) -> CreateResponse:

@@ -48,7 +48,7 @@ from antwort.engine.tool_choice import Choice, read_choice
 from antwort.engine.tools import Target, Toolset
 from antwort.engine.toolsets import ToolsetBuilder
 from antwort.engine.window import Seals
-from antwort.errors import BadRequestError, NotFoundError, did_you_mean
+from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
 from antwort.run_services import Values
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
@@ -88,7 +88,8 @@ class Planner:
         self._profiles: dict[str | None, Profile] = {
             name: Profile.of(name, agent, max_turns=settings.max_turns) for name, agent in agents.items()
         }
-        self._no_profile = Profile.of(None, AgentConfig(), max_turns=settings.max_turns)
+        unnamed = AgentConfig(agents=settings.run.agents)
+        self._no_profile = Profile.of(None, unnamed, max_turns=settings.max_turns)
         self._toolsets = toolsets
         self._models = models
         self._store = store
@@ -345,10 +346,10 @@ class Planner:
             ctx = self._root(ctx, profile.name, response, create)
         else:
             ctx = work.context(profile.name, response.id)
-            if work.task.functions is not None:
-                wanted = work.permitted(work.task.functions)
-            if work.task.agent is not None and wanted is not None:  # its own profile says what it has instead
-                tools = ()
+            is_other = self._is_other(profile, work.parent)
+            wanted = work.functions(wanted, is_other=is_other)
+            # The profile of another agent says what it has instead.
+            tools = () if is_other and wanted is not None else work.among(tools)
         brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
         listed = create.tools is not None or bool(brought)
         if work is not None and work.task.only_answers:
@@ -359,7 +360,7 @@ class Planner:
         choice = _choose(create, toolset, response, implied, listed=listed)
         # It has one such text, whose id need not be another one but for what it begins with.
         item = None if text is None else read_text(text, "msg" + response_id[4:])
-        return Plan(  # the first by position: Python is slow with more than fifteen names
+        plan = Plan(  # the first by position: Python is slow with more than fifteen names
             create,
             ctx,
             response,
@@ -375,13 +376,26 @@ class Planner:
             compact_at=compact_threshold(create),
             profile=profile.name,
             approval=profile.approval,
-            parent=None if work is None else work.lineage,
             shown=shown,
             input=[] if item is None else [JournalEntry("input", item)],
             window=[] if item is None else [item],
             short=text is not None and len(text) < MUCH,
             max_window=profile.max_window,
         )
+        return plan if work is None else work.under_parent(plan)
+
+    def _is_other(self, profile: Profile, parent: Plan) -> bool:
+        """Tell whether a sub-agent is another agent than its parent; a FunctionError if it may not be started."""
+        if profile.name == parent.profile:
+            return False
+        permitted = self._profiles.get(parent.profile, self._no_profile).agents
+        if profile.name not in permitted:
+            names = ", ".join(f"'{name}'" for name in sorted(permitted)) or "none"
+            raise FunctionError(
+                f"You may not start the agent '{profile.name}'. Others that you may: {names}. Without a name an agent "
+                "is as you are."
+            )
+        return True
 
     def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:
         """Return the context of a root agent that begins a run."""

@@ -120,7 +120,8 @@ def test_spawn_agent_takes_a_profile_of_the_configuration(tmp_path: Path, *, str
         does("spawn_agent", prompt="B", agent="nobody"),
         "Done.",
     ]
-    with stage(tmp_path, steps, agents={"critic": {"instructions": "Find faults.", "functions": []}}) as app:
+    agents = {"critic": {"instructions": "Find faults.", "functions": []}}
+    with stage(tmp_path, steps, agents=agents, engine={"run": {"agents": ["critic"]}}) as app:
         ask(app, stream=stream)
         assert app.requests[1].instructions == "Find faults."
         assert offered(app, 1) == ["return_result"]
