@@ -9,6 +9,8 @@ from openai.types.responses import ResponseCustomToolCall, ResponseFunctionToolC
 from tests.http.sdk import create, served
 
 from antwort.testing import call, turn
+from antwort.wire.client_tools import ClientTool, client_definition
+from antwort.wire.items import ApplyPatchCall
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 SHELL: Any = {"type": "shell", "environment": {"type": "local"}}
@@ -237,3 +239,12 @@ def test_a_call_that_was_cut_off_can_be_sent_back(tmp_path: Path) -> None:
     with served(tmp_path, ["Hi."], over_http=True) as stage:
         create(stage, False, input=[{"role": "user", "content": "Go"}, cut], tools=[SHELL])
     assert [message["role"] for message in stage.bodies[0]["messages"]] == ["user"]
+
+
+def test_a_patch_is_asked_for_with_a_diff_and_has_one() -> None:
+    definition = client_definition({"type": "apply_patch"})
+    assert definition is not None
+    assert definition["parameters"]["required"] == ["type", "path", "diff"]
+    made = ClientTool("apply_patch", "apply_patch").item("apc_1", "call_1", '{"type": "update_file", "path": "a"}')
+    assert isinstance(made, ApplyPatchCall)
+    assert made.operation == {"type": "update_file", "path": "a", "diff": ""}

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from tests.http.sdk import Served, served
+from tests.outbound.hostile import HOSTILE
 
 from antwort.config import OutboundConfig
 from antwort.outbound import Outbound
@@ -115,6 +116,28 @@ async def test_an_operator_can_allow_more_or_less() -> None:
         except OutboundError:
             assert not passes
         await client.close()
+
+
+async def test_names_behind_a_proxy_are_not_resolved_and_what_is_near_is_refused_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[str] = []
+
+    async def resolve(host: str, _port: int) -> list[str]:
+        asked.append(host)
+        return []
+
+    for name in ("HTTP_PROXY", "HTTPS_PROXY"):
+        monkeypatch.setenv(name, "http://proxy.example:3128")
+    monkeypatch.setenv("NO_PROXY", "inside.example")
+    client = Outbound(resolve=resolve)
+    await client.check("https://pictures.example/a.png")
+    assert asked == []
+    for url in (*HOSTILE, "https://intranet/a.png", "https://wiki.internal/a.png", "https://inside.example/a.png"):
+        with pytest.raises(OutboundError):
+            await client.check(url)
+    assert asked == ["inside.example"]
+    await client.close()
 
 
 async def test_a_name_is_judged_by_all_its_addresses() -> None:

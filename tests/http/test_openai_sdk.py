@@ -445,7 +445,8 @@ def test_a_model_server_that_reports_no_usage_is_fine(tmp_path: Path) -> None:
     with served(tmp_path, [turn("Hi", usage=None)], over_http=True) as stage:
         response = stage.client().responses.create(model="scripted", input="Hi")
     assert response.usage is not None
-    assert response.usage.total_tokens == 0
+    assert response.usage.input_tokens > 0  # it is estimated
+    assert 0 < response.usage.output_tokens < 20
 
 
 @pytest.mark.parametrize("stream", [False, True])

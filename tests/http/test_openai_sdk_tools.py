@@ -616,3 +616,13 @@ def test_a_forced_function_is_called_first_even_if_the_model_server_does_not_hee
     refused = stage.requests[1].items[-1]
     assert "may not be called" in refused["output"]
     assert stage.requests[1].tool_choice == "auto"
+
+
+def test_tokens_are_counted_where_the_model_server_tells_none(tmp_path: Path) -> None:
+    steps = [turn(calls=[call("add", a=1, b=2)], usage=None), turn("It is three, as one and two are.", usage=None)]
+    with served(tmp_path, steps, over_http=True, functions=[add]) as stage:
+        response = create(stage, False, input="What is one and two?")
+    assert response.usage is not None
+    assert response.usage.input_tokens > 10
+    assert response.usage.output_tokens > 5
+    assert response.usage.total_tokens == response.usage.input_tokens + response.usage.output_tokens

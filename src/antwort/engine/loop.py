@@ -316,7 +316,9 @@ class Loop:
             self._last_used = usage.total_tokens
         else:
             said = self.response.output[self._noted :]
-            budget.count_unreported(model, await self._model.estimated(self._request(), said))
+            estimate = await self._model.estimated(self._request(), said)
+            budget.count_unreported(model, estimate)
+            self._totals.usage = self._totals.usage.plus(estimate)
         if calls or self.journal.is_read:
             self._note_output()
         # What the turn has said leaves before anything takes time; else together with the end. Items of background

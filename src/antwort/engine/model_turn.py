@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from antwort.backends import estimate_tokens
 from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
+from antwort.backends.tokens import estimate_items
 from antwort.concurrency.large_work import is_large
 from antwort.engine import telemetry
 from antwort.engine.emitter import Emitter
@@ -31,8 +32,6 @@ _SHARE = 0.6
 """What is kept of a window that was too long, when nobody knows how long it may be."""
 _ANSWER = 4096
 """Tokens that are left for the answer, if the request does not say; at most half of the window."""
-_BYTES = 4
-"""Bytes of a token, about."""
 _UNKNOWN_WINDOW = 100_000
 """The window at which compaction begins, if neither the request nor the model server tells."""
 
@@ -251,7 +250,9 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     async def estimated(self, request: ModelRequest, said: Sequence[object]) -> Usage:
         """Return about what a turn has used whose server does not tell."""
-        read, written = await self._estimate(request), len(msgspec.json.encode(said)) // _BYTES
+        items: list[JSON] = msgspec.to_builtins(said)
+        read = await self._estimate(request)
+        written = await self._parts.large_work.run_if(is_large(items), estimate_items, items)
         return Usage(input_tokens=read, output_tokens=written, total_tokens=read + written)
 
     async def _room_for(self, request: ModelRequest) -> int | None:

@@ -53,6 +53,10 @@ _FORBIDDEN = re.compile(r"[\x00-\x20\x7f\\]")
 """What no URL has, and what parsers disagree about."""
 
 
+_NEAR = (".localhost", ".local", ".internal", ".lan", ".home.arpa")
+"""What names end with that mean something here only."""
+
+
 def is_public(address: str) -> bool:
     """Tell whether an address, and every address inside it, is a unicast address of the public internet."""
     try:
@@ -79,6 +83,13 @@ def _embedded(address: Address) -> Iterator[Address]:
         yield from address.teredo
     elif address in _NAT64 or address in _COMPATIBLE:
         yield ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
+
+
+def may_be_near(host: str) -> bool:
+    """Tell whether a host is an address, in whichever way it is written, or a name that no public host has."""
+    last = host.rpartition(".")[2]
+    is_address = ":" in host or last.isdigit() or last.lower().startswith("0x")
+    return is_address or "." not in host or f".{host.lower()}".endswith(_NEAR)
 
 
 class NotConnectedError(UnreachableError):

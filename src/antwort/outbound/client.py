@@ -23,7 +23,16 @@ from antwort.http_client import (
     UnreachableError,
 )
 from antwort.lazy_imports import imported_on_use
-from antwort.outbound.addresses import Allowed, NotConnectedError, capitalized, check_port, is_public, read_url, shown
+from antwort.outbound.addresses import (
+    Allowed,
+    NotConnectedError,
+    capitalized,
+    check_port,
+    is_public,
+    may_be_near,
+    read_url,
+    shown,
+)
 from antwort.outbound.connections import Connections
 
 if TYPE_CHECKING:
@@ -91,13 +100,18 @@ class Outbound(HttpClient):
     async def check(self, url: str) -> None:
         """Raise an OutboundError unless a model server may be given a URL that a stranger names.
 
-        What it resolves to here and now is what is checked; nobody is asked for it.
+        What it resolves to here and now is what is checked; nobody is asked for it. Where the environment has a proxy
+        for it, names of the world outside may mean nothing here: then only what the name itself says is checked.
         """
         if self._settings.model_urls == "none":
             raise BlockedError("URLs are not taken here; send the content itself, as a data URL.")
         target = read_url(url)
         host, port = _host_and_port(target)
         if self._settings.model_urls == "public" and not self._allowed.host(host, port):
+            if Proxy.for_url(urlsplit(url)) is not None:
+                check_port(host, port, self._allowed, self._settings.low_ports)
+                self._check_addresses(host, port, [host] if may_be_near(host) else [])
+                return
             async with self._in_time(_quoted(host), None):
                 await self._checked(host, port)
 
@@ -126,12 +140,16 @@ class Outbound(HttpClient):
             addresses = ()
         if not addresses:
             raise UnreachableError(f"There is no host '{shown(host)}'.")
+        self._check_addresses(host, port, addresses)
+        return addresses
+
+    def _check_addresses(self, host: str, port: int, addresses: Sequence[str]) -> None:
+        """Raise BlockedError unless all addresses of a host may be reached."""
         if not self._allowed.host(host, port):
             for address in addresses:
                 if not is_public(address) and not self._allowed.address(address):
                     hint = "The operator can allow it: outbound.allow."
                     raise BlockedError(f"'{shown(host)}' may not be reached: it is not public. {hint}")
-        return addresses
 
     @override
     async def call(

@@ -386,10 +386,10 @@ _KINDS = {
             "is needed to find the place; then lines after ' ' that stay, after '-' that go, after '+' that come."
         ),
         parameters=_object(
-            ["type", "path"],
+            ["type", "path", "diff"],
             type={"type": "string", "enum": list(_OPERATIONS)},
             path={"type": "string"},
-            diff={"type": "string", "description": "Not for delete_file."},
+            diff={"type": "string", "description": "Empty for delete_file."},
         ),
         item=_patch_call,
         arguments=_patch_arguments,

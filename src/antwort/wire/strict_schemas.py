@@ -31,6 +31,13 @@ def check_answer_schema(schema: JSON, name: str, param: str, *, strict: bool = T
 
 def _problem(schema: JSON, *, strict: bool) -> str | None:
     """Return why a schema cannot be one, or, if that is wanted, cannot be followed to the letter."""
+    try:
+        return _misshapen(schema) or (_strict_problem(schema) if strict else None)
+    except RecursionError:
+        return "It is nested too deeply." if strict else None  # whether it can be written turns out when it is
+
+
+def _misshapen(schema: JSON) -> str | None:
     for place, found in _objects(schema, ()):
         properties = found.get("properties", {})
         if not isinstance(properties, dict):
@@ -38,7 +45,7 @@ def _problem(schema: JSON, *, strict: bool) -> str | None:
         odd = next((name for name, inner in properties.items() if not isinstance(inner, dict | bool)), None)
         if odd is not None:
             return f"In context={(*place, 'properties', odd)!r}, there is no schema: it is an object or a boolean."
-    return _strict_problem(schema) if strict else None
+    return None
 
 
 def _strict_problem(schema: JSON) -> str | None:

@@ -181,7 +181,7 @@ class IngestionDesk:
                 await self.detach(store, file.id)
 
     async def content(self, store: VectorStoreRecord, file: StoreFile) -> str:
-        """Return the text of a file, put together from its chunks."""
+        """Return the text of a file, put together from its chunks, without the line ends that each block is given."""
         indexed, places = file.value.indexed, await self.store_files.places(store.tenant, store.id, file.value.file_id)
         if indexed is None:
             return ""
@@ -198,7 +198,7 @@ class IngestionDesk:
                 text = found[id_].text if id_ in found else ""
                 parts.append(text[max(0, end - start) :])
                 end = max(end, last)
-        return "".join(parts)
+        return "".join(parts).rstrip("\n")
 
     # --- for workers -------------------------------------------------------------------------------------------------
 
