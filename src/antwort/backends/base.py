@@ -58,6 +58,11 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         made._encoded, made._totals = {}, {}
         return made
 
+    @property
+    def named(self) -> tuple[JSON, ...]:
+        """Those that the request names, if it names any."""
+        return () if self._shared is None else self._own
+
     def encoded(self, shaped: Callable[[JSON], JSON]) -> EncodedTools:
         """Return them as JSON, each in the shape that a function gives it; a BadRequestError if that cannot be.
 

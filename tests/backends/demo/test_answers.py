@@ -20,7 +20,10 @@ How to cook rice.
 """
 
 
-CONNECT = "Connect a real model with: antwort serve --backend URL"
+CONNECT = (
+    "Connect a real model with: antwort serve --backend http://localhost:11434/v1 (Ollama), http://localhost:8000/v1 "
+    "(vLLM), http://localhost:8080/v1 --port 8090 (llama.cpp) or openai (with OPENAI_API_KEY)"
+)
 
 
 @pytest.mark.parametrize(("message", "hello"), [("Hello, nice to meet you", "Hello! "), ("Who are you?", ""), ("", "")])
@@ -36,7 +39,8 @@ async def test_what_it_cannot_do_it_says_in_one_line_with_how_to_connect_a_real_
     questions = ["What is the capital of France?", "Write a poem about the sea.", "My name is Ada."]
     answers = [(await ask(question, tools=[ABACUS, CLOCK])).answer for question in questions]
     assert answers == [
-        f"The built-in demo model, a set of rules, cannot answer “{question.rstrip('.?')}”. {CONNECT}"
+        f"The built-in demo model, a set of rules, cannot answer “{question.rstrip('.?')}”. It can call abacus, "
+        f"wall_clock; try “What is 12*7?” or “What time is it in Tokyo?”. {CONNECT}"
         for question in questions
     ]
     assert (await ask("Thanks!")).answer == "You are welcome."

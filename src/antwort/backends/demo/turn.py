@@ -1,7 +1,7 @@
 """What the demo model says or does in one turn: it reads the conversation, calls functions, and tells their results.
 
 Functions are known only by what their definitions say. One is chosen by the words that a message shares with its name
-and description, and called if the message gives what it requires.
+and description, and called if the message plainly gives what it requires.
 """
 
 import json
@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antwort.backends.base import ModelRequest
+from antwort.backends.base import ModelRequest, ToolDefinitions
 from antwort.backends.demo.name import DEMO_MODEL
 from antwort.backends.demo.values import Facts, Filling, places, role_of, sums, words
 from antwort.backends.items import text_of
@@ -20,19 +20,43 @@ from antwort.wire.client_tools import as_function
 
 _READ, _READ_OUTPUT = 4_000, 100_000
 """Characters of a message, and of an output, that it looks at: more would take it long, and everybody else with it."""
-_MOST_CALLS, _MOST_PARTS, _MOST_SOURCES = 8, 20, 3
+_MOST_CALLS, _MOST_PARTS, _MOST_SOURCES, _MOST_NAMES = 8, 20, 3, 40
 _SHOWN = 200
-_CONNECT = "Connect a real model with: antwort serve --backend URL"
+_CONNECT = (
+    "Connect a real model with: antwort serve --backend http://localhost:11434/v1 (Ollama), http://localhost:8000/v1"
+    " (vLLM), http://localhost:8080/v1 --port 8090 (llama.cpp) or openai (with OPENAI_API_KEY)"
+)
 _GREETING = re.compile(r"\W*(?:hello|hi|hey|good (?:morning|evening|day))\b", re.IGNORECASE)
 _THANKS = re.compile(r"\W*(?:thanks|thank you)\b", re.IGNORECASE)
-_ABOUT_ITSELF = re.compile(r"\b(?:who|what) (?:are|can) you\b|^\W*help\b|\bare you\b", re.IGNORECASE)
+_ABOUT_ITSELF = re.compile(
+    r"\b(?:who|what) (?:are|can) you\b|^\W*help(?: me)?\W*$|\bare you\b|\byour (?:name|abilities|capabilities)\b",
+    re.IGNORECASE,
+)
+_ABOUT_FUNCTIONS = re.compile(
+    r"\b(?:your|available|offered|which|what|all|the)\b[\w ]{0,30}\b(?:functions|tools)\b(?! that)", re.IGNORECASE
+)
 _RECALL = re.compile(r"\bwhat (?:did|have) i (?:just )?(?:say|said|ask|asked|tell|told)\b", re.IGNORECASE)
 _SEARCH = re.compile(
     r"\b(?:search|look up|look for|find)\b(?: (?:the|my|our|web|internet|files|documents|for|about|me))*\s+(.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _QUESTION = re.compile(r"\W*(?:who|what|where|when|which|why|how|tell me about|explain)\b", re.IGNORECASE)
+_WISH = re.compile(
+    r"\W*(?:please )?(?:is|are|was|were|do|does|did|may|must|can|should|has|have|list|show|summari[sz]e|describe)\b"
+    r"(?! (?:you|your|this|these|the following)\b)",
+    re.IGNORECASE,
+)
+"""What else is asked of those who have documents."""
 _PERSONAL = re.compile(r"\b(?:you|your|i|my)\b", re.IGNORECASE)
+_OF_THE_TALK = re.compile(r"\b(?:you|your|my name|am i|i am|i just|we)\b", re.IGNORECASE)
+_FILES = re.compile(
+    r"\b(?:my|our|the|these|those|uploaded|which|what|all|in|from) (?:\w+ )?"
+    r"(?:files?|documents?|docs|pdfs?|folders?|notes|papers?|manuals?|uploads?|handbooks?|archives?)\b",
+    re.IGNORECASE,
+)
+_OF_FILES = frozenset({"file", "document", "folder", "upload"})
+_WEAK = frozenset({"list", "show", "result", "return", "store", "send", "make", "answer", "question", "name", "set"})
+"""Words that alone do not mean a function without arguments."""
 _PART = re.compile(
     r"(?<=[?!;])\s+|(?<=[^\W\d])\.\s+|\n+"
     r"|(?:,| and| then|, and) (?=(?:what|how|tell|the time|search|find|compute|calculate|\d+ ?[*+/] ?\d+)\b)"
@@ -80,6 +104,15 @@ class OfferedFunction(Struct, frozen=True):
         """Tell whether it has a parameter for something."""
         properties = self.parameters.get("properties")
         return isinstance(properties, dict) and any(role_of(key, part) == role for key, part in properties.items())
+
+    def is_named(self, text: str) -> bool:
+        """Tell whether a message names it outright, as in `use current_time`."""
+        spelling = re.escape(self.name).replace("_", "[_ -]")
+        verbatim = rf"|\b{re.escape(self.name)}\b" if "_" in self.name else ""
+        pattern = (
+            rf"\b(?:use|call|run|invoke|try|with)\s+(?:the\s+)?(?:(?:function|tool)\s+)?[`'\"“]?{spelling}\b{verbatim}"
+        )
+        return re.search(pattern, text, re.IGNORECASE) is not None
 
     def likeness(self, text: str) -> int:
         """Count the words it shares with a message; those of its name count three, a place for a place too."""
@@ -160,14 +193,33 @@ def _calls(request: ModelRequest, dialogue: Dialogue, functions: Sequence[Offere
     if choice == "none" or not functions:
         return ()
     asked = tuple(_asked(dialogue.question, functions))
+    if not asked and (only := _only_named(request)) and not _is_talk(dialogue.question):
+        named = next(function for function in functions if function.name == only)
+        asked = tuple(filter(None, [_filled(named, next(_facts(dialogue.question, named)), free=True)]))
     calls = asked[len(dialogue.results) :]
     if isinstance(choice, dict) or (choice == "required" and not calls):
         return asked[:1] or (_forced(dialogue.question, functions),)
     return calls[:1] if request.parallel_tool_calls is False else calls
 
 
+def _only_named(request: ModelRequest) -> str | None:
+    """Return the function that a request names, if it is the only one: it is meant, whatever the words are."""
+    tools = request.tools.named if isinstance(request.tools, ToolDefinitions) else request.tools
+    name = tools[0].get("name") if len(tools) == 1 else None
+    return name if isinstance(name, str) and request.tool_choice != "none" else None
+
+
+def _is_talk(text: str) -> bool:
+    """Tell whether a message is about the talk itself, and asks for nothing that a function has."""
+    patterns = (_GREETING.match, _THANKS.match, _RECALL.search, _ABOUT_ITSELF.search, _ABOUT_FUNCTIONS.search)
+    return not text or any(matches(text) for matches in patterns)
+
+
 def _asked(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
     """Return the calls a message asks for, each once."""
+    about_talk = _ABOUT_FUNCTIONS.search(text) or _RECALL.search(text)
+    if about_talk and not any(function.is_named(text) for function in functions):
+        return []
     parts = [call for part in _PART.split(text, _MOST_PARTS) for call in _reading(part, functions)]
     found = parts or _reading(text, functions)
     return [call for number, call in enumerate(found[:_MOST_CALLS]) if call not in found[:number]]
@@ -185,15 +237,29 @@ def _reading(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
     for function in _ranked(text, functions):
         if function.likeness(text) < 3 and not (asked and asked <= function.words):
             break
-        calls = [_filled(function, facts) for facts in _facts(text, function)]
+        named = function.is_named(text)
+        calls = [_filled(function, facts, free=named) for facts in _facts(text, function)]
         # Without arguments a shared word is too little: all that is asked must be about the function.
-        if any(call and (call.arguments or asked <= function.words) for call in calls):
+        shared = asked & words(function.name)
+        meant = named or (asked <= function.words and bool(shared - _WEAK or (shared and len(asked) > 1)))
+        if any(call and (call.arguments or meant) for call in calls):
             return [call for call in calls if call]
-    if _SEARCH.search(text) or (_QUESTION.match(text) and not _PERSONAL.search(text)):
-        for function in _ranked(text, functions):
-            if function.takes("query") and (call := _filled(function, next(_facts(text, function)))):
-                return [call]
+    for function in _ranked(text, functions):
+        if _is_searched(text, function) and (call := _filled(function, next(_facts(text, function)))):
+            return [call]
     return []
+
+
+def _is_searched(text: str, function: OfferedFunction) -> bool:
+    """Tell whether a message asks for what a function can search: of documents that is much, and also what is mine."""
+    if not function.takes("query"):
+        return False
+    if _SEARCH.search(text):
+        return True
+    if function.words & _OF_FILES:
+        wish = _QUESTION.match(text) or _WISH.match(text)
+        return bool(_FILES.search(text) or (wish and not _OF_THE_TALK.search(text)))
+    return bool(_QUESTION.match(text) and not _PERSONAL.search(text))
 
 
 def _ranked(text: str, functions: Sequence[OfferedFunction]) -> list[OfferedFunction]:
@@ -213,8 +279,8 @@ def _facts(text: str, function: OfferedFunction) -> Iterator[Facts]:
         yield Facts(text, topic, place, found, function.words)
 
 
-def _filled(function: OfferedFunction, facts: Facts) -> DemoCall | None:
-    arguments = Filling(function.parameters, facts).value()
+def _filled(function: OfferedFunction, facts: Facts, *, free: bool = False) -> DemoCall | None:
+    arguments = Filling(function.parameters, facts, free=free).value()
     return None if arguments is None else DemoCall(function.name, arguments)
 
 
@@ -222,7 +288,7 @@ def _forced(text: str, functions: Sequence[OfferedFunction]) -> DemoCall:
     """Return a call although the message asks for none: of the function nearest to it, with arguments made up."""
     ranked = _ranked(text, functions)
     for function in ranked:
-        if call := _filled(function, next(_facts(text, function))):
+        if call := _filled(function, next(_facts(text, function)), free=True):
             return call
     facts = next(_facts(text, ranked[0]))
     return DemoCall(ranked[0].name, Filling(ranked[0].parameters, facts, insist=True).value() or {})
@@ -241,28 +307,30 @@ def _answer(dialogue: Dialogue, functions: Sequence[OfferedFunction]) -> str:
         return f"You said: {said}." if said else "This is your first message in this conversation."
     if _THANKS.match(question):
         return "You are welcome."
-    if not question or _GREETING.match(question) or _ABOUT_ITSELF.search(question):
+    if _is_talk(question):
         hello = "Hello! " if _GREETING.match(question) else ""
         myself = f"I am {DEMO_MODEL}, the built-in demo model: a set of rules, no language model."
-        return f"{hello}{myself} {_abilities(functions)} {_CONNECT}"
+        most = _MOST_NAMES if _ABOUT_FUNCTIONS.search(question) else _MOST_CALLS
+        return f"{hello}{myself} {_abilities('I', functions, most)} {_CONNECT}"
     asked = f"“{_shortened(question.strip(_EDGES), 80)}”{_obstacle(question, functions)}"
-    return f"The built-in demo model, a set of rules, cannot answer {asked}. {_CONNECT}"
+    able = _abilities("It", functions)
+    return f"The built-in demo model, a set of rules, cannot answer {asked}. {able} {_CONNECT}"
 
 
-def _abilities(functions: Sequence[OfferedFunction]) -> str:
+def _abilities(who: str, functions: Sequence[OfferedFunction], most: int = _MOST_CALLS) -> str:
     if not functions:
-        return "This request offers me no functions to call."
+        return "This request offers no functions to call."
     examples = {"sum": "“What is 12*7?”", "zone": "“What time is it in Tokyo?”", "query": "“Search for tea”"}
     tries = [text for role, text in examples.items() if any(function.takes(role) for function in functions)]
     hint = f"; try {' or '.join(tries)}." if tries else "."
-    names = ", ".join(function.name for function in functions[:_MOST_CALLS])
-    return f"I can call {names}{hint}"
+    more = f" and {len(functions) - most} more" if len(functions) > most else ""
+    return f"{who} can call {', '.join(function.name for function in functions[:most])}{more}{hint}"
 
 
 def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
     """Say what kept the function that a question speaks of from being called."""
     if not functions:
-        return ": this request offers it no functions"
+        return ""
     function = _ranked(question, functions)[0]
     if not words(question) & words(function.name):
         return ""

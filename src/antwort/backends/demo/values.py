@@ -135,7 +135,13 @@ class Facts:
     def __post_init__(self) -> None:
         self.quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(self.text)]
         self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(self.text)]
-        self.names = [name for name in _NAME.findall(self.text) if words(name) - self.known]
+        named = ((match.start(), match.group()) for match in _NAME.finditer(self.text))
+        # The first word is written large whatever it is.
+        self.names = [
+            name
+            for start, name in named
+            if words(name) - self.known and (start or " " in name or name == self.text.strip(" .?!") or zone_of(name))
+        ]
 
     def named(self, name: str) -> str:
         """Return the value that the text gives by a parameter's name, as in `city: Paris` or `days=3`."""
@@ -154,8 +160,12 @@ _ROLES = {
     "sum": frozenset({"expression", "arithmetic", "formula", "equation"}),
     "zone": frozenset({"zone", "timezone", "tz", "iana"}),
     "place": frozenset({"city", "town", "place", "location", "country"}),
-    "query": frozenset({"query", "querie", "search", "question"}),
-    "text": frozenset({"text", "message", "body", "content", "input", "prompt", "word"}),
+    "query": frozenset({"query", "querie", "search", "topic", "subject", "keyword"}),
+    "code": frozenset({"code", "program", "script", "command"}),
+    "key": frozenset({"key", "id"}),
+    "text": frozenset(
+        {"text", "message", "body", "content", "input", "prompt", "word", "question", "answer", "result", "value"}
+    ),
 }
 _FORMATS = {
     "uri": (r"https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]", "https://example.com/"),
@@ -186,15 +196,17 @@ def _refuse(uri: str) -> Any:
 
 
 class Filling:
-    """One attempt to fill a schema with what a text gives; to insist is to make up what it does not give.
+    """One attempt to fill a schema with what a text plainly gives.
 
+    To be free is to take the rest of the text for what it does not give, to insist is to make that up.
     Of objects only what is required is filled, and what the text names. Values are bounded in number and depth, since
     schemas may refer to themselves.
     """
 
-    def __init__(self, schema: JSON, facts: Facts, *, insist: bool = False) -> None:
+    def __init__(self, schema: JSON, facts: Facts, *, free: bool = False, insist: bool = False) -> None:
         self._root = schema
         self._facts = facts
+        self._free = free or insist
         self._insist = insist
         self._left = _MOST_VALUES
         self.missing: list[str] = []
@@ -271,13 +283,19 @@ class Filling:
         if pattern and (match := re.search(pattern, facts.text)):
             yield match.group()
         yield {"zone": zone_of(facts.place) or "", "place": facts.place, "sum": facts.sum}.get(role, "")
-        if required and facts.quoted and not pattern:
+        if not required:
+            return
+        # A program or a key is what it is: words of the message are none, unless it was asked for just that.
+        guessed = self._free or role not in {"code", "key"}
+        if facts.quoted and not pattern and guessed:
             yield facts.quoted.pop(0)
-        if required and role not in {"sum", "zone"}:
-            yield from [facts.topic] if role in {"query", "text"} else facts.names[:9]
-        if required and (self._insist or role not in {"sum", "zone", "place"}):
+        if role in ({"query", "text"} if self._free else {"query"}):
             yield facts.topic
-        if required and self._insist:
+        elif guessed and role not in {"sum", "zone", "text"}:
+            yield from facts.names[:9]
+        if self._insist or (self._free and role not in {"sum", "zone", "place"}):
+            yield facts.topic
+        if self._insist:
             least = schema.get("minLength")
             yield from (sample, *facts.text.split()[:9], "a" * (min(least, 999) if isinstance(least, int) else 1))
 
