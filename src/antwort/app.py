@@ -10,11 +10,12 @@ from types import TracebackType
 from typing import Any, Self
 
 import msgspec
+from prometheus_client import Gauge
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
-from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router
+from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router, build_routes
 from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
@@ -96,7 +97,8 @@ class Antwort:
         self.queues = Queues(most_waiting=self.config.limits.per_tenant.max_waiting)
         measure_queues(self.metrics, self.queues)
         self.router, self.state.model, self.model_description = choose_models(self.config, backend, self.queues)
-        count_connections(self.metrics, self.router)
+        self._connections = connections_gauge(self.metrics)
+        count_connections(self._connections, self.router)
         self.outbound = Outbound(self.config.outbound)
         self.command: Callable[..., list[str]] | None = None
         """How this program is started once more, for providers whose work is done in other processes."""
@@ -106,7 +108,7 @@ class Antwort:
         self._sweepers: Sequence[RegularSweep] = ()
         self._started = False
         given = list(providers)
-        configured = self._configured_providers(factories or {}, demo=backend is None and not self.config.backends)
+        configured = self._configured_providers(factories or {}, demo=backend is None and is_demo(self.config))
         made = [*given, *(provider for provider, _ in configured)]
         self._absent = self._catalogue.absent({provider.name for provider in made})
         secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
@@ -339,6 +341,16 @@ class Antwort:
             finally:
                 await self.registry.close()
 
+    async def connect_backends(self, backends: Mapping[str, BackendConfig], description: str) -> None:
+        """Let model servers that were found answer from now on, in the place of the demo model."""
+        self.config = self.config.model_copy(update={"backends": dict(backends)})
+        await self.router.replace(build_routes(backends, self.queues))
+        count_connections(self._connections, self.router)
+        self.state.model, self.model_description = ", ".join(backends), description
+        if self.config.providers is None:
+            for name in self._catalogue.defaults:
+                self.registry.offer_on_request(name)
+
     async def work_apart(self, *, idle: float | None = None) -> None:
         """Do the work that providers leave to other processes than the server, as long as they want.
 
@@ -554,17 +566,29 @@ def choose_models(
         described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
         demo = AllowedTools(DemoBackend())
         return ModelRouter([ModelRoute(demo, any_model=True)]), described, described
+    if is_demo(config):
+        described = f"the built-in demo model ({DEMO_MODEL})"
+        return build_router(config, queues), described, described
     described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
     return build_router(config, queues), ", ".join(config.backends), described
 
 
-def count_connections(metrics: Metrics, router: ModelRouter) -> None:
-    """Show how many requests to each model server are under way, and how many wait for a connection."""
-    gauge = metrics.gauge(
+def is_demo(config: Config) -> bool:
+    """Tell whether only the demo model answers."""
+    return all(entry.is_demo for entry in config.backends.values())
+
+
+def connections_gauge(metrics: Metrics) -> Gauge:
+    """Return the gauge of connections to model servers."""
+    return metrics.gauge(
         "antwort_backend_connections",
         "Requests to a model server that are under way, and those that wait because all its connections are in use.",
         ["backend", "state"],
     )
+
+
+def count_connections(gauge: Gauge, router: ModelRouter) -> None:
+    """Show how many requests to each model server are under way, and how many wait for a connection."""
     for transport in router.transports():
         for state in ("in_use", "waiting"):
             gauge.labels(transport.name, state).set_function(partial(getattr, transport, state))

@@ -153,7 +153,7 @@ def test_a_provider_that_does_not_start_is_one_line(cli: Cli, plugin: Plugin) ->
 
 def test_required_authentication_without_a_key_is_a_problem(cli: Cli, config: Write) -> None:
     config("auth:\n  mode: required\n")
-    result = cli("check")
+    result = cli("check", "--backend", "demo")
     assert result.exit_code == 2
     assert len(result.stderr.splitlines()) == 1
     assert "antwort keys new" in result.stderr
@@ -245,7 +245,7 @@ def test_a_database_of_another_program_is_a_problem(cli: Cli) -> None:
     with contextlib.closing(sqlite3.connect("other.db")) as database:
         database.execute("CREATE TABLE sheep (name TEXT)")
     Path("antwort.yaml").write_text("storage:\n  url: sqlite:///other.db\n", encoding="utf-8")
-    result = cli("check")
+    result = cli("check", "--backend", "demo")
     assert result.exit_code == 2
     assert result.stderr.startswith("antwort: other.db: The database belongs to another program")
 
@@ -272,7 +272,7 @@ def test_a_bucket_has_its_line_or_names_the_package_that_is_missing(
 
 def test_a_database_that_is_not_supported_is_a_problem_without_its_password(cli: Cli, config: Write) -> None:
     config("storage:\n  url: mysql://me:hunter22@db/antwort\n")
-    result = cli("check")
+    result = cli("check", "--backend", "demo")
     assert (result.exit_code, len(result.stderr.splitlines())) == (2, 1)
     assert "sqlite:///" in result.stderr
     assert "hunter22" not in result.output

@@ -212,7 +212,7 @@ def test_all_hosts_can_be_allowed(listening: Listening, config: Write) -> None:
 
 def test_with_authentication_the_credentials_guard_it_whatever_the_host(cli: Cli, listening: Listening) -> None:
     cli("keys", "new", "--tenant", "acme")
-    _, banner = listening()
+    _, banner = listening("--backend", "demo")
     assert [_status(banner, "api.example", path) for path in ("/v1/models", "/healthz")] == [401, 200]
 
 
@@ -225,7 +225,7 @@ def test_a_host_that_is_none_names_the_place(refused: Refused, config: Write) ->
 
 def test_keys_made_and_revoked_take_effect_without_restart(cli: Cli, listening: Listening) -> None:
     first = cli("keys", "new", "--tenant", "acme").stdout.strip()
-    _, banner = listening()
+    _, banner = listening("--backend", "demo")
     assert "  auth           API keys (1)" in banner
     second = json.loads(cli("keys", "new", "--tenant", "globex", "--json").stdout)
 
@@ -319,7 +319,7 @@ def test_an_address_of_the_environment_that_is_none_is_one_line(
 
 def test_a_model_server_without_a_scheme_names_the_flag(refused: Refused) -> None:
     line = refused("serve", "--port", "0", "--backend", "localhost:8000")
-    assert line == "--backend must be a URL, such as http://localhost:11434/v1, or 'openai'"
+    assert line == "--backend must be a URL, such as http://localhost:11434/v1, or 'openai', or 'demo'"
 
 
 @pytest.mark.parametrize("options", [(), ("--data-dir", "my data"), ("--config", "other.yaml")])

@@ -33,6 +33,12 @@ REFUSED = "antwort: flag --workers: server.workers: only one is possible"
 REQUESTS = re.compile(r'^antwort_http_requests_total\{.*path="/v1/responses".*worker="(\d)"\} (\d+)', re.MULTILINE)
 
 
+@pytest.fixture(autouse=True)
+def demo_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who has a database is answered by the demo model only by name."""
+    monkeypatch.setenv("ANTWORT_BACKENDS__DEFAULT__URL", "demo")
+
+
 @pytest.fixture
 def two_workers(
     listening: Listening, postgres_url: str, monkeypatch: pytest.MonkeyPatch

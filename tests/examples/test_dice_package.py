@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 DICE = Path(__file__).parents[2] / "examples" / "antwort-dice"
 
 CONFIG = """\
+backends: {default: {url: demo}}
 auth:
   api_keys:
     - {id: player, key: let-me-roll}

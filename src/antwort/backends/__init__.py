@@ -2,7 +2,7 @@
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
-from antwort.backends.build import build_router
+from antwort.backends.build import build_router, build_routes
 from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
@@ -24,5 +24,6 @@ __all__ = [
     "Transport",
     "TurnSink",
     "build_router",
+    "build_routes",
     "estimate_tokens",
 ]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.base import FileReading, ModelBackend
 from antwort.backends.breaker import CircuitBreaker
+from antwort.backends.demo import DemoBackend
 from antwort.backends.parameters import taken_parameters
 from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
@@ -34,15 +35,20 @@ def build_router(config: Config, queues: Queues | None = None) -> ModelRouter:
 def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = None) -> list[ModelRoute]:
     """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
     queues = queues or Queues()
-    servers = {name: _server(name, config, queues.named(f"backend {name}")) for name, config in configs.items()}
-    guarded = {name: _guarded(server, configs[name]) for name, server in servers.items()}
+    servers = {
+        name: _server(name, config, queues.named(f"backend {name}"))
+        for name, config in configs.items()
+        if not config.is_demo
+    }
+    guarded: dict[str, ModelBackend] = {name: _guarded(server, configs[name]) for name, server in servers.items()}
+    guarded |= {name: AllowedTools(DemoBackend(name)) for name, config in configs.items() if config.is_demo}
     return [
         ModelRoute(
             _with_fallbacks(name, configs, guarded),
             tuple(config.models),
             config.aliases,
-            config.any_model,
-            servers[name].transport,
+            config.any_model or config.is_demo,
+            servers[name].transport if name in servers else None,
             taken_parameters(config),
             _files_read(config),
         )

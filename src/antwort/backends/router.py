@@ -76,10 +76,14 @@ class ModelRouter:
         default_model: str | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._routes = tuple(routes)
         self._default = default_model
+        self._clock = clock
+        self._lay(routes)
+
+    def _lay(self, routes: Sequence[ModelRoute]) -> None:
+        self._routes = tuple(routes)
         self._known = {
-            id(route): KnownModels(route.backend.name, route.backend.models, clock) for route in self._routes
+            id(route): KnownModels(route.backend.name, route.backend.models, self._clock) for route in self._routes
         }
         self.parameters = frozenset[str]().union(*(route.parameters for route in self._routes))
         """Fields of a request beyond the API that some backend takes."""
@@ -91,6 +95,12 @@ class ModelRouter:
         self._rooms: dict[str, tuple[int, float]] = {}
         """Tokens that models may be given, as far as that was measured, and until when that counts."""
         """Where models are that stay there, whatever backends say they have."""
+
+    async def replace(self, routes: Sequence[ModelRoute]) -> None:
+        """Ask other backends from now on. Turns that the ones before have begun must need no connection of theirs."""
+        before, known = self._routes, self._known
+        self._lay(routes)
+        await _close(before, known)
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform one turn on the backend its model belongs to."""
@@ -252,10 +262,7 @@ class ModelRouter:
 
     async def close(self) -> None:
         """Give all connections back."""
-        for known in self._known.values():
-            await known.close()
-        for route in self._routes:
-            await route.backend.close()
+        await _close(self._routes, self._known)
 
     def _named(self, name: str) -> ModelTarget | None:
         """Return where a model is by its name in the configuration."""
@@ -333,3 +340,10 @@ class ModelRouter:
         cure = " A backend is asked for names that it does not list if its setting `any_model` is true."
         message = f"The model '{name}' does not exist.{hint}{cure}"
         return NotFoundError(message, param="model", code="model_not_found")
+
+
+async def _close(routes: Iterable[ModelRoute], lists: Mapping[int, KnownModels]) -> None:
+    for known in lists.values():
+        await known.close()
+    for route in routes:
+        await route.backend.close()

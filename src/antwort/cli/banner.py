@@ -6,7 +6,7 @@ import socket
 from collections.abc import Callable, Mapping
 
 import antwort
-from antwort.app import Antwort
+from antwort.app import Antwort, is_demo
 from antwort.backends.findings import Finding, with_cure
 from antwort.config import BackendConfig, Config, mask_urls
 from antwort.server.serve import url_of
@@ -38,7 +38,7 @@ def banner(app: Antwort, sock: socket.socket, note: str | None = None) -> str:
 async def tell_backends(app: Antwort, say: Callable[[str], None]) -> None:
     """Ask the model servers what they have, and say it; one that is silent is waited for no longer than `PATIENCE`."""
     backends = app.config.backends
-    if not backends:
+    if is_demo(app.config):
         return
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(PATIENCE):

@@ -9,14 +9,14 @@ from pathlib import Path
 
 import click
 
-from antwort.app import Antwort, enabled_providers
+from antwort.app import Antwort, enabled_providers, is_demo
 from antwort.auth import build_authenticator, check_bind
 from antwort.backends.demo import DEMO_MODEL
 from antwort.backends.detection import service_not_used
 from antwort.backends.findings import Finding, ask, counted_models, with_cure
 from antwort.cli.banner import named_models
 from antwort.cli.event_loop import leaving_by_signals
-from antwort.cli.model import backend_option
+from antwort.cli.model import backend_option, check_customers, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
@@ -61,9 +61,10 @@ class CheckReport:
 @click.command()
 @json_option
 @backend_option
+@probe_option
 @config_options
 @click.pass_context
-def check(ctx: click.Context, *, as_json: bool) -> None:
+def check(ctx: click.Context, *, as_json: bool, no_probe: bool) -> None:
     """Check that the server would start, without listening.
 
     Every provider is started, examined and closed again, and every configured backend is asked for its models. All
@@ -75,6 +76,7 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
     except ConfigError as error:
         report.add(error)
     else:
+        report.attempt(partial(_examine_choice, loaded, probe=not no_probe))
         with leaving_by_signals() as runner:
             runner.run(_examine(loaded, report))
     if as_json:
@@ -87,6 +89,11 @@ def check(ctx: click.Context, *, as_json: bool) -> None:
             click.echo(f"antwort: {line}", err=True)
     if report.problems:
         ctx.exit(EXIT_PROBLEMS)
+
+
+def _examine_choice(loaded: LoadedConfig, *, probe: bool) -> None:
+    """Look who would answer, and whether it may."""
+    check_customers(choose_model(loaded, probe=probe, own_port=loaded.config.server.port).loaded.config)
 
 
 async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
@@ -166,6 +173,10 @@ async def _examine_models(app: Antwort, report: CheckReport) -> None:
         if note := service_not_used(os.environ):
             report.parts["note"] = note
         return
+    if is_demo(app.config):
+        report.parts["model"] = f"the built-in demo model ({DEMO_MODEL})"
+        return
+    backends = {name: config for name, config in backends.items() if not config.is_demo}
     answers = await asyncio.gather(*(_ask(name, config) for name, config in backends.items()))
     for name, answer in zip(backends, answers, strict=True):
         config = backends[name]

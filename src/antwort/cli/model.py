@@ -2,15 +2,24 @@
 
 import asyncio
 import os
+from collections.abc import Callable, Sequence
 
 import click
 from msgspec import Struct
 from msgspec.structs import replace
 
 from antwort.app import Antwort
-from antwort.backends.detection import SERVICE, find_backend, named_service, service_not_used
+from antwort.auth import is_anonymous
+from antwort.backends.detection import (
+    SERVICE,
+    USUAL_SERVERS,
+    LoopbackServer,
+    find_backend,
+    named_service,
+    service_not_used,
+)
 from antwort.cli.options import setting
-from antwort.config import BackendConfig, LoadedConfig
+from antwort.config import DEMO, BackendConfig, Config, LoadedConfig
 from antwort.errors import ConfigError
 from antwort.sandbox.mounts import MountSpace
 from antwort.workers.peers import Peers
@@ -19,13 +28,17 @@ NAME = "default"
 """The name of a backend that the configuration does not name."""
 
 _URL = f"backends.{NAME}.url"
+LOOK_EVERY = 5.0
+"""Seconds between two looks for a model server, while there is none."""
 
 
 def _meaning(backend: str) -> dict[str, str]:
-    """Return the settings that `--backend` stands for: a URL, or the service that the environment names."""
+    """Return the settings that `--backend` stands for: a URL, the demo model, or the service of the environment."""
     if backend != SERVICE:
-        if not backend.startswith(("http://", "https://")):
-            raise ConfigError(f"--backend must be a URL, such as http://localhost:11434/v1, or '{SERVICE}'")
+        if backend != DEMO and not backend.startswith(("http://", "https://")):
+            raise ConfigError(
+                f"--backend must be a URL, such as http://localhost:11434/v1, or '{SERVICE}', or '{DEMO}'"
+            )
         return {_URL: backend}
     service = named_service(os.environ)
     key = service.api_key
@@ -39,7 +52,8 @@ backend_option = setting(
     metavar="URL",
     help="Base URL of a model server, such as http://localhost:11434/v1; "
     "its key, if it wants one, from ANTWORT_BACKENDS__DEFAULT__API_KEY. "
-    f"'{SERVICE}' is OpenAI, or the server of OPENAI_BASE_URL, with the key of OPENAI_API_KEY.",
+    f"'{SERVICE}' is OpenAI, or the server of OPENAI_BASE_URL, with the key of OPENAI_API_KEY. "
+    f"'{DEMO}' is the built-in demo model.",
 )
 
 probe_option = click.option(
@@ -58,6 +72,8 @@ class ModelChoice(Struct, frozen=True):
     """What to say about a model server that was found."""
     note: str | None = None
     """What to say about one that is not asked."""
+    keeps_looking: bool = False
+    """Whether none was found, and one may still come."""
 
     def app(self, peers: Peers | None = None, mounts: MountSpace | None = None) -> Antwort:
         """Build the app."""
@@ -78,9 +94,37 @@ def choose_model(loaded: LoadedConfig, *, probe: bool, own_port: int | None = No
     found = None if backends or not probe else asyncio.run(find_backend(os.environ, own_port=own_port))
     note = None if backends else service_not_used(os.environ, own_port=own_port)
     if found is None:
-        return ModelChoice(loaded, note=note)
+        return ModelChoice(loaded, note=note, keeps_looking=probe and not backends)
     return ModelChoice(_with_backends(loaded, {NAME: found.config}), found.label, note)
 
 
 def _with_backends(loaded: LoadedConfig, backends: dict[str, BackendConfig]) -> LoadedConfig:
     return replace(loaded, config=loaded.config.model_copy(update={"backends": backends}))
+
+
+def check_customers(config: Config) -> None:
+    """Refuse the demo model where nobody has named it and where customers ask: it would answer them with rules."""
+    served = "authentication" if not is_anonymous(config) else "a database" if config.storage.url else None
+    if served is not None and not config.backends:
+        raise ConfigError(
+            f"there is no model server, and with {served} configured the demo model answers only if it is named: give "
+            "--backend URL or `backends`, or --backend demo (`backends: {default: {url: demo}}`).",
+            where="backends",
+        )
+
+
+async def keep_looking(
+    app: Antwort,
+    say: Callable[[str], None],
+    *,
+    own_port: int | None,
+    every: float = LOOK_EVERY,
+    ports: Sequence[LoopbackServer] = USUAL_SERVERS,
+) -> None:
+    """Look for a model server until there is one; then let it answer, and say so."""
+    found = None
+    while found is None:
+        await asyncio.sleep(every)
+        found = await find_backend({}, ports=ports, own_port=own_port)
+    await app.connect_backends({NAME: found.config}, found.label)
+    say(f"  model          {found.label}: it has appeared, and answers now in the place of the demo model")

@@ -18,7 +18,7 @@ from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind
 from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
-from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option
+from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, keep_looking, probe_option
 from antwort.cli.options import configured, log_options, setting
 from antwort.concurrency.contained_tasks import end_tasks, left_behind
 from antwort.config import LoadedConfig
@@ -55,14 +55,16 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
 
     It listens only once everything has started, and says so on standard output; the log goes to standard error.
     Without a model server, one is looked for: OPENAI_BASE_URL if it is on this machine or network, then Ollama, vLLM,
-    LM Studio and llama.cpp on this machine. If there is none, the built-in demo model answers. A public service is
-    asked only by name: --backend openai takes OPENAI_API_KEY.
+    LM Studio and llama.cpp on this machine. If there is none, the built-in demo model answers until one appears; with
+    authentication or a database configured it does so only by name: --backend demo. A public service is asked only by
+    name, too: --backend openai takes OPENAI_API_KEY.
     """
     config = loaded.config
     configure_logging(config.observability.log_level, config.observability.log_format)
     check_bind(config, file=loaded.path)
     raise_limit()
     choice = choose_model(_settled(loaded), probe=not no_probe, own_port=config.server.port)
+    check_customers(choice.loaded.config)
     if config.server.workers == 1:
         _serve_alone(choice)
         return
@@ -89,7 +91,7 @@ def _serve_alone(choice: ModelChoice) -> None:
     app = choice.app()
     server = app.config.server
     with bind(server.host, server.port) as sock, claimed(app.claims()):
-        _run(app, sock, lambda: click.echo(banner(app, sock, choice.note)))
+        _run(app, sock, lambda: click.echo(banner(app, sock, choice.note)), looks=choice.keeps_looking)
 
 
 def _serve_as(choice: ModelChoice, worker: Worker, mounts: MountSpace | None) -> None:
@@ -101,8 +103,15 @@ def _serve_as(choice: ModelChoice, worker: Worker, mounts: MountSpace | None) ->
         _run(app, sock, lambda: worker.tell_ready(banner(app, sock, choice.note)), worker)
 
 
-def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker: Worker | None = None) -> None:
-    """Serve until a signal comes."""
+def _run(
+    app: Antwort,
+    sock: socket.socket,
+    on_ready: Callable[[], None],
+    worker: Worker | None = None,
+    *,
+    looks: bool = False,
+) -> None:
+    """Serve until a signal comes; `looks` for a model server meanwhile."""
     logs, number = app.config.observability, None if worker is None else worker.peers.number
     # Now the secrets of providers are known.
     configure_logging(logs.log_level, logs.log_format, redactor=app.redactor, worker=number)
@@ -114,7 +123,7 @@ def _run(app: Antwort, sock: socket.socket, on_ready: Callable[[], None], worker
             if worker is not None:
                 worker.live(loop)
             app.command = partial(_command, app.loaded)
-            run_contained(loop, _serve(app, sock, stuck, on_ready, number), entered_again=stuck.listen)
+            run_contained(loop, _serve(app, sock, stuck, on_ready, number, looks=looks), entered_again=stuck.listen)
     finally:
         if stuck is not None:
             stuck.enter("gone")
@@ -156,7 +165,13 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 
 
 async def _serve(
-    app: Antwort, sock: socket.socket, stuck: StuckLoop, on_ready: Callable[[], None], worker: int | None
+    app: Antwort,
+    sock: socket.socket,
+    stuck: StuckLoop,
+    on_ready: Callable[[], None],
+    worker: int | None,
+    *,
+    looks: bool,
 ) -> None:
     """Start, serve until a signal comes, and close. A signal while starting ends the start; `worker` is its number.
 
@@ -171,6 +186,8 @@ async def _serve(
         on_ready()
         if worker in {None, 0}:  # a model server that takes its time does not keep the start waiting
             telling.append(loop.create_task(tell_backends(app, click.echo)))
+        if looks:
+            telling.append(loop.create_task(keep_looking(app, click.echo, own_port=app.config.server.port)))
 
     server = Server(app.connect, app.config.server, on_ready=listening, on_stop=app.stopping)
     starting = asyncio.ensure_future(app.start())

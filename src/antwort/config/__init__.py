@@ -8,6 +8,7 @@ from antwort.config.durations import (
     written_duration,
 )
 from antwort.config.engine import (
+    DEMO,
     AgentConfig,
     Approval,
     ApprovalPolicy,
@@ -37,6 +38,7 @@ from antwort.config.settings import Settings
 from antwort.config.template import commented_config
 
 __all__ = [
+    "DEMO",
     "AgentConfig",
     "ApiKeyConfig",
     "Approval",

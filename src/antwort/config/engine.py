@@ -21,10 +21,17 @@ _WRITTEN = frozenset(
 """Fields of requests to model servers that no request sets by their names there."""
 
 
+DEMO = "demo"
+"""What stands for the demo model in the place of a URL."""
+
+
 class BackendConfig(Settings, defer_build=True):
     """A model server."""
 
-    url: str = Field(description="Its base URL, such as http://localhost:8000/v1.", pattern=r"^https?://")
+    url: str = Field(
+        description="Its base URL, such as http://localhost:8000/v1; or `demo`, the demo model.",
+        pattern=rf"^(https?://|{DEMO}$)",
+    )
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
     headers: dict[str, str] = Field(default={}, description="Further headers to send.")
     models: list[str] = Field(
@@ -92,6 +99,11 @@ class BackendConfig(Settings, defer_build=True):
         default=[],
         description="Fields of its own that requests may have: their names, or vllm or llama.cpp for all of theirs.",
     )
+
+    @property
+    def is_demo(self) -> bool:
+        """Whether it is the demo model, which is no server."""
+        return self.url == DEMO
 
     @field_validator("parameters")
     @classmethod

@@ -280,6 +280,14 @@ class FunctionRegistry(ToolExecutor):
         """Put a provider, or one function, back into service."""
         self._switch(name, enabled=True)
 
+    def offer_on_request(self, name: str) -> None:
+        """Offer the functions of a provider from now on only to requests that name them."""
+        registration = self._registrations[name]
+        registration.offer = "on_request"
+        for entry in registration.entries:
+            entry.spec = replace(entry.spec, offer="on_request")
+        self._resolve()
+
     def _switch(self, name: str, *, enabled: bool) -> None:
         if registration := self._registrations.get(name):
             registration.enabled = enabled

@@ -31,7 +31,8 @@ class DemoBackend:
     items and the tool definitions as JSON; of the output, the text, and names and arguments of calls.
     """
 
-    name = "demo"
+    def __init__(self, name: str = "demo") -> None:
+        self.name = name
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         """Perform one turn. The text ends at the limit of tokens; a call is made as a whole or not at all."""
