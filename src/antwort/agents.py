@@ -24,6 +24,8 @@ class AgentTask(Struct, frozen=True):
     max_output_tokens: int | None = None
     only_answers: bool = False
     """The model is asked once, without functions: there is no loop."""
+    timeout: float | None = None
+    """Seconds that it may take; what it has said until then is its result."""
     continues: str | None = None
     """The id of an agent that gets this as further input, after its last answer."""
 
@@ -36,6 +38,7 @@ class AgentOptions(TypedDict, total=False):
     instructions: str | None
     functions: Sequence[str] | None
     max_output_tokens: int | None
+    timeout: float | None
 
 
 class AgentResult(Struct, frozen=True):

@@ -11,6 +11,8 @@ from antwort.errors import FunctionError
 from antwort.wire.responses import NO_USAGE, Usage
 
 _MILLION = 1_000_000
+_FOR_WORK = 0.95
+"""The share of tokens, cost and time that is for work; the root agent says with the rest what was found."""
 Pause = Literal["over", "parked", "broken_off"]
 """Why nobody works on a response: it is over, waits for somebody, or goes on later, as after an outage."""
 
@@ -29,6 +31,8 @@ class RunLimits(Struct, frozen=True):
     """Time that it is being worked on; waiting for an answer does not count."""
     calls: int | None = None
     """Calls of functions."""
+    agent_seconds: float | None = None
+    """Time that an agent below the root may take."""
 
 
 class Price(Struct, frozen=True):
@@ -99,6 +103,20 @@ class Budget:
         if limits.cost is not None and spent.cost >= limits.cost:
             return True
         return limits.seconds is not None and spent.seconds + time.monotonic() - self._began >= limits.seconds
+
+    def is_low(self) -> bool:
+        """Tell whether only the share is left that is kept for the last words of the root agent."""
+        limits, spent = self.limits, self.spent
+        if limits.tokens is not None and spent.tokens >= limits.tokens * _FOR_WORK:
+            return True
+        if limits.cost is not None and spent.cost >= limits.cost * _FOR_WORK:
+            return True
+        return limits.seconds is not None and self.seconds >= limits.seconds * _FOR_WORK
+
+    def begin_last(self) -> bool:
+        """Begin to ask a model for the last words of the root agent, whatever is left."""
+        self._in_flight += 1
+        return True
 
     def begin(self) -> bool:
         """Begin to ask a model, if that can be done at once."""

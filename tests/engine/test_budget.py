@@ -30,10 +30,10 @@ async def test_tokens_that_a_server_does_not_report_are_estimated(tmp_path: Path
         return "nothing new"
 
     steps = [turn(calls=[call("look")], usage=None) for _ in range(2)]
-    async with embedded(tmp_path, steps, [look], engine={"run": {"max_tokens": 4000}}) as app:
+    async with embedded(tmp_path, [*steps, "Nothing is new."], [look], engine={"run": {"max_tokens": 4000}}) as app:
         response, _ = await app.result(await app.accept("word " * 2000))
         assert response["incomplete_details"] == {"reason": "budget"}
-        assert len(app.model.requests) == 2
+        assert [len(request.tools) for request in app.model.requests] == [1, 1, 0]
 
 
 def test_a_limit_of_cost_needs_prices() -> None:

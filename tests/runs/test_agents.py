@@ -342,19 +342,20 @@ async def test_an_agent_that_works_beside_its_parent_goes_on_after_a_crash(tmp_p
         assert outputs(app)[-1] == '["Two."]'
 
 
-async def test_no_agent_is_left_under_way_when_a_limit_ends_its_run(tmp_path: Path) -> None:
+async def test_an_agent_whose_time_is_over_ends_before_the_run_that_says_so(tmp_path: Path) -> None:
     functions = Functions()
     steps: list[Turn | str] = [
         turn(calls=[call("spawn", prompts=["one"])], by=matching(last="Go!")),
         turn(calls=[call("work", what="something")], by=matching(last="one")),
+        turn("It took too long.", by=matching(last="deadline")),
     ]
-    async with embedded(tmp_path, steps, functions.specs(), engine={"deadline": 2.0}) as app:
+    async with embedded(tmp_path, steps, functions.specs(), engine={"deadline": 3.0}) as app:
         response_id = await app.accept("Go!")
         await app.at_rest()
         response = await app.retrieve(response_id)
-        assert (response["status"], response["incomplete_details"]) == ("incomplete", {"reason": "deadline"})
+        assert (response["status"], response["output"][-1]["content"][0]["text"]) == ("completed", "It took too long.")
         [child] = await app.store.descendants(TENANT, response_id)
-        assert child.status == "cancelled"
+        assert child.status == "incomplete"
 
 
 async def test_long_input_that_comes_with_an_answer_is_kept_in_the_run_that_goes_on(tmp_path: Path) -> None:

@@ -170,6 +170,10 @@ class RunConfig(Settings):
         default=86_400.0, description="Time that it is worked on, such as 2h; waiting for an answer does not count."
     )
     max_calls: PositiveInt | None = Field(default=100_000, description="Calls of functions.")
+    max_agent_time: Duration | None = Field(
+        default=None,
+        description="Time that an agent below the first may take; most of what is left to the one above it if none.",
+    )
     agents: list[str] = Field(
         default=[], description="Agents of the configuration that requests may start which ask for no agent themselves."
     )

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -62,6 +62,8 @@ class Loop:
     """Whether it is cut off because its reader said so: it is as long as it is, like one that met a limit."""
     farewell: Callable[[], APIError] | None = None
     """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
+    streams = False
+    """Whether the answers of the model are streamed."""
     _asked: ModelRequest | None = None
     """What a turn has asked of the model last."""
     _last_used = 0
@@ -97,6 +99,8 @@ class Loop:
         self._leaving = LeavingCalls(plan, journal, parts.values)
         self._model = ModelTurns(plan, parts, emitter, self._window, self._leaving)
         self._coalescer = Coalescer(emitter) if response.background and sink is not None else None
+        if sink is not None:
+            self.streams = True
         self._noted = len(response.output)
         self._totals = Totals()
         self.on_progress: Callable[[], None] = _unheard
@@ -239,23 +243,32 @@ class Loop:
         while (reason := self._limit_reached()) is None:
             calls = await self._model_turn()
             if calls is None:
-                return "budget"
+                return await self._last_words()
             if (reason := CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
                 return reason
-            server = [call for call in calls if not call.is_client]
-            if server:
-                if self._unconfirmed:
-                    await self._confirm()
-                dispatch = self._dispatch()
-                await dispatch.execute(server, self._choice)
-                if dispatch.is_last:
-                    return await self._outcome(dispatch)
-            if len(server) < len(calls):
-                return None  # the others are the client's to make
-            among = self._choice.among
-            if among is None or any(call.name in among for call in calls):
-                self._relax()
+            outcome = await self._perform(calls)
+            if outcome != _ONWARD:
+                return outcome
         return reason
+
+    async def _perform(self, calls: Sequence[ModelCall]) -> str | None:
+        """Make the calls of a turn that are ours; return how it goes on from there."""
+        server = [call for call in calls if not call.is_client]
+        if server:
+            if self._totals.without_tools:  # it was told so, and was offered none
+                return "max_tool_calls"
+            if self._unconfirmed:
+                await self._confirm()
+            dispatch = self._dispatch()
+            await dispatch.execute(server, self._choice)
+            if dispatch.is_last:
+                return await self._outcome(dispatch)
+        if len(server) < len(calls):
+            return None  # the others are the client's to make
+        among = self._choice.among
+        if among is None or any(call.name in among for call in calls):
+            self._relax()
+        return await self._last_words() if self._budget.is_low() else _ONWARD
 
     def _limit_reached(self) -> str | None:
         """Return which limit allows no further turn."""
@@ -279,15 +292,25 @@ class Loop:
             return "deadline" if self._is_too_late() else await self._wait(dispatch)
         return None if self._answered(dispatch) else _ONWARD
 
-    async def _model_turn(self) -> list[ModelCall] | None:
-        """Perform a turn of the model and return its calls; None if the budget of the run is spent."""
+    async def _last_words(self) -> str:
+        """Let a root agent whose budget is spent say what was found, if anything was; return why it ends."""
+        if self.plan.parent is None and self._totals.tool_calls:
+            self._totals.without_tools = True
+            await self._model_turn(last=True)
+        return "budget"
+
+    async def _model_turn(self, *, last: bool = False) -> list[ModelCall] | None:
+        """Perform a turn of the model and return its calls; None if the budget of the run is spent.
+
+        The `last` turn of a run is performed all the same: a share is kept for it.
+        """
         self._totals.turns += 1
         if self.plan.compact_at is not None:
             await self._make_room()
         emitter, budget, model = self.emitter, self._budget, self.response.model
         if self.plan.parent is not None:
             await self._parts.agents_pace.turn(self.plan.ctx.tenant)
-        if not (budget.begin() or await budget.wait()):
+        if not (budget.begin() or await budget.wait() or (last and budget.begin_last())):
             return None
         emitter.begin_turn()
         started = time.perf_counter()
@@ -332,7 +355,7 @@ class Loop:
     def _request(self) -> ModelRequest:
         plan, window, asked = self.plan, self._window.items(), self._asked
         if asked is None:
-            asked = model_request(plan, window, self._choice, self._totals, stream=self._sink is not None)
+            asked = model_request(plan, window, self._choice, self._totals, stream=self.streams)
         else:
             asked = next_request(asked, plan, window, self._choice, self._totals)
         self._asked = asked

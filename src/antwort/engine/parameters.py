@@ -239,4 +239,5 @@ def run_limits(config: RunConfig) -> RunLimits:
         cost=config.max_cost,
         seconds=config.max_time,
         calls=config.max_calls,
+        agent_seconds=config.max_agent_time,
     )

@@ -1,6 +1,7 @@
 """Plans: a request, read and decided, and what a sub-agent is to do."""
 
 import copy
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
@@ -42,6 +43,8 @@ class Shown(msgspec.Struct, frozen=True):
 
 
 AS_USUAL = Shown()
+_FOR_PARENT, _SHARE_FOR_PARENT = 60.0, 5
+"""Seconds that are left to an agent when those below it have to end, or this part of its time if that is less."""
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -133,6 +136,17 @@ class ChildWork(msgspec.Struct, frozen=True):
     """The call of the parent that begins it."""
     index: int
     """Which of the agents of that call it is."""
+    deadline: float | None = None
+    """When its time is over, by `time.monotonic`; of one that has begun."""
+
+    def begun(self) -> "ChildWork":
+        """Return it as it begins: it ends in time for its parent to go on, with what has come of it."""
+        ctx, now = self.parent.ctx, time.monotonic()
+        left = ctx.remaining()
+        limits = [] if left is None else [left - min(_FOR_PARENT, left / _SHARE_FOR_PARENT)]
+        most = None if ctx.budget is None else ctx.budget.limits.agent_seconds
+        limits += [seconds for seconds in (self.task.timeout, most) if seconds is not None]
+        return msgspec.structs.replace(self, deadline=now + min(limits)) if limits else self
 
     @property
     def lineage(self) -> Lineage:
@@ -149,6 +163,7 @@ class ChildWork(msgspec.Struct, frozen=True):
             agent_id=self.task.continues or response_id,
             agent=Agent(name or "agent", depth, can_spawn=can_spawn),
             sources=Sources(),
+            deadline=self.deadline,
         )
 
     @property

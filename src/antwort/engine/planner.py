@@ -252,11 +252,11 @@ class Planner:
         record: ResponseRecord,
         entries: Sequence[JournalEntry],
         response: ResponseObject,
-        parent: Plan | None = None,
+        work: ChildWork | None = None,
     ) -> Plan:
         """Decide a stored request again: functions and agents may have changed, what the response repeats has not.
 
-        `parent` is the plan that a sub-agent works for.
+        `work` is what a sub-agent is to do.
         """
         create = msgspec.convert(record.request, CreateResponse)
         shown = msgspec.convert(record.extra.get("shown", {}), Shown)
@@ -266,21 +266,20 @@ class Planner:
             history = await self._past.history(record.tenant, record.previous_response_id, of_run=True)
         elif response.conversation is not None:  # one that was deleted meanwhile is left out too
             history = await self._past.conversation(record.tenant, response.conversation["id"]) or []
-        if parent is None:
+        if work is None:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
             plan = self._decide(create, ctx, record.id, shown, changes=[*_changes(history), *_changes(new)])
             run_id = record.run_id or record.id
             plan = replace(plan, ctx=plan.ctx.with_(run_id=run_id, agent_id=run_id))
             await self._count_spent(plan, run_id)
         else:
-            ctx = parent.ctx
-            task = msgspec.convert(record.extra["task"], AgentTask)
-            work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
+            ctx = work.parent.ctx
+            work = replace(work, task=msgspec.convert(record.extra["task"], AgentTask))
             plan = self._decide(create, ctx, record.id, shown, work)
         profile = record.extra.get("profile")
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
-        if parent is None:
+        if work is None:
             plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
             plan = await self._with_calls(plan, continued, history)

@@ -13,7 +13,7 @@ from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget, Pause
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
-from antwort.engine.earlier import Earlier
+from antwort.engine.earlier import NOTHING, Earlier
 from antwort.engine.ending import as_told
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
@@ -90,6 +90,7 @@ class AgentRuns:
         """Let a sub-agent work, or go on, and return what comes of it; None if it waits for somebody."""
         if record is not None and record.status not in ACTIVE:
             return await self._stored_result(record)
+        work = work.begun()
         try:
             loop = await self._new(work) if record is None else await self._go_on(work, record)
         except (APIError, FunctionError) as error:  # it cannot even be begun, or be taken up
@@ -115,7 +116,13 @@ class AgentRuns:
                 "owner": parent.ctx.agent_id,
                 "detached": detached,
             }
-        return self._engine.loop(plan, journal, None)
+        return self._loop(plan, journal)
+
+    def _loop(self, plan: Plan, journal: Journal, earlier: Earlier = NOTHING) -> Loop:
+        """Return what makes a response. Its model's answers are streamed: they have to begin, and to go on, in time."""
+        loop = self._engine.loop(plan, journal, None, earlier)
+        loop.streams = True
+        return loop
 
     async def _go_on(self, work: ChildWork, record: ResponseRecord) -> Loop | None:
         """Return the loop that goes on with a sub-agent from what is stored of it; None if it is over by now."""
@@ -127,11 +134,11 @@ class AgentRuns:
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
         response = stored_response(shown(claimed, output))
         journal = Journal.stored(store, claimed, entries)
-        plan = await self._engine.planner.plan_again(claimed, entries, response, work.parent)
+        plan = await self._engine.planner.plan_again(claimed, entries, response, work)
         answers = await load_answers(store, claimed, entries)
         await self._take_up_detached(plan)
         earlier = Earlier(positions=range(len(output)), resumed=True, answers=answers)
-        return self._engine.loop(plan, journal, None, earlier)
+        return self._loop(plan, journal, earlier)
 
     async def _bring_to_end(self, loop: Loop, work: ChildWork) -> AgentResult | None:
         """Run a sub-agent to its end. In the background it waits while the store or the model server is away."""
@@ -150,7 +157,7 @@ class AgentRuns:
                 pause = next(looks)
             except APIError as error:
                 longest = outage.pause(error, broke_off=loop.broke_off) if loop.response.background else None
-                if longest is None:
+                if longest is None or _is_over(work, longest):
                     return await self._give_up(loop, outage.last_error(error))
                 pause = longest
             else:
@@ -231,6 +238,7 @@ class AgentRuns:
             if record is not None and record.status not in ACTIVE:
                 ids.append(agent_id_of(record))
                 continue
+            work = work.begun()  # noqa: PLW2901 - it is the same one
             try:
                 loop = await self._new(work, detached=True) if record is None else await self._go_on(work, record)
                 if loop is not None:
@@ -327,6 +335,7 @@ class AgentRuns:
         if record.status in ACTIVE and record.parent_id == parent.response.id:
             task = msgspec.convert(record.extra["task"], AgentTask)
             work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
+            work = work.begun()
             loop = await self._go_on(work, record)
             if loop is not None:
                 self._work_on(family, loop, work)
@@ -434,6 +443,11 @@ class AgentRuns:
             if agent_id_of(record) == agent_id:
                 return record
         raise unknown_agent(agent_id, map(agent_id_of, records))
+
+
+def _is_over(work: ChildWork, pause: float) -> bool:
+    """Tell whether the time of an agent is over before a pause is."""
+    return work.deadline is not None and time.monotonic() + pause >= work.deadline
 
 
 def _closed(agent_id: str) -> FunctionError:

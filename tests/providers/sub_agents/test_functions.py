@@ -292,6 +292,7 @@ def test_what_agents_cost_is_added_up_and_bounds_the_run(tmp_path: Path, *, stre
         by("two", "zwei", usage=(0, 1_000_000)),
         turn(calls=[call("budget_remaining")], usage=(1_000_000, 0)),
         turn(calls=[call("spawn_agent", prompt="three")], usage=(2_000_000, 0)),
+        "One and two are counted.",
     ]
     engine = {"run": {"max_cost": 10, "max_tokens": 10**9}, "prices": {"scripted": {"input": 1.0, "output": 3.0}}}
     with stage(tmp_path, steps, engine=engine) as app:

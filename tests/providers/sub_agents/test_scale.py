@@ -220,11 +220,13 @@ async def test_to_cancel_a_tree_stops_all_its_calls(tmp_path: Path) -> None:
 
 async def test_an_agent_whose_time_is_over_stops_asking(tmp_path: Path) -> None:
     def decide(request: ModelRequest) -> Turn | str:
-        return does("spawn_agent", prompt="wait") if prompt(request) == "root" else turn("never", wait_for=Gate())
+        if prompt(request) != "root":
+            return turn("never", wait_for=Gate())
+        return does("spawn_agent", prompt="wait") if len(request.items) == 1 else "It took too long."
 
     brain = Brain(decide)
-    settings = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": {"deadline": 2}})
+    settings = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": {"deadline": 3}})
     async with Antwort(settings, backend=brain, providers=[SubAgents()]) as app:
         response = await app.run("root", model="scripted", tools=TOOLS)
-        assert response.status == "incomplete"
+        assert (response.status, response.output_text) == ("completed", "It took too long.")
         assert (brain.in_flight, brain.cancelled) == (0, 1)

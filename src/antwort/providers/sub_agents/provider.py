@@ -37,6 +37,7 @@ Prompt = Annotated[str, Field(description="All that it is to do: it knows nothin
 Profile = Annotated[str | None, Field(description="Profile; default: yours.")]
 Functions = Annotated[list[str] | None, Field(description="All that it may call; default: what you may.")]
 AgentId = Annotated[str, Field(min_length=1, description="Id of an agent.")]
+Timeout = Annotated[float | None, Field(gt=0, description="Seconds.")]
 Prompts = Annotated[list[str], Field(min_length=1)]
 
 
@@ -73,6 +74,7 @@ class AgentWork(BaseModel):
     context: Any = None
     agent: str | None = None
     functions: list[str] | None = None
+    timeout: Timeout = None
 
 
 class SubAgents(Provider[SubAgentsSettings]):
@@ -108,11 +110,12 @@ class SubAgents(Provider[SubAgentsSettings]):
         *,
         agent: Profile = None,
         functions: Functions = None,
+        timeout: Timeout = None,  # noqa: ASYNC109 - of the agent
         wait: Annotated[bool, Field(description="False: returns its id at once.")] = True,
     ) -> dict[str, Any]:
         """Let a sub-agent with a window of its own do a task, and return its result."""
         contexts = Contexts(ctx, max_inline=self.settings.max_inline)
-        task = AgentTask(await contexts.prompt(prompt, context), agent, functions=functions)
+        task = AgentTask(await contexts.prompt(prompt, context), agent, functions=functions, timeout=timeout)
         if wait:
             self.started_agents.labels("waiting").inc()
             [result] = await ctx.run_agents([task])
@@ -127,7 +130,12 @@ class SubAgents(Provider[SubAgentsSettings]):
         _check_number(ctx, len(configs))
         contexts = Contexts(ctx, max_inline=self.settings.max_inline)
         tasks = [
-            AgentTask(await contexts.prompt(config.prompt, config.context), config.agent, functions=config.functions)
+            AgentTask(
+                await contexts.prompt(config.prompt, config.context),
+                config.agent,
+                functions=config.functions,
+                timeout=config.timeout,
+            )
             for config in configs
         ]
         self.started_agents.labels("many").inc(len(tasks))
