@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
@@ -235,7 +235,7 @@ class ResponseEndpoints:
     async def retrieve(
         self,
         ctx: Context,
-        request: Request,
+        headers: Headers,
         response_id: str,
         *,
         stream: Stream = False,
@@ -244,7 +244,7 @@ class ResponseEndpoints:
         include_obfuscation: Obfuscation = None,  # noqa: ARG002
     ) -> ResponseObject | Response:
         """Return a response; with `stream=true`, its events, those after `starting_after` only."""
-        calls = shown_beside(named_headers(request.scope)).calls
+        calls = shown_beside(dict(headers.raw)).calls
         if not stream:
             return stored_response(await self._engine.retrieve(ctx.tenant, response_id, include, calls=calls))
         after = -1 if starting_after is None else starting_after

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, Union, get_ar
 
 import msgspec
 from pydantic import BaseModel, PydanticUserError
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -47,8 +48,9 @@ class Example(msgspec.Struct, frozen=True):
 class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults=True):
     """A management endpoint of a provider: a method, a path pattern such as `/v1/stores/{store_id}`, and a handler.
 
-    The handler may ask for the `Context` and the `Request` by type, for path parameters by name, and for the JSON
-    body as a pydantic model. Any other parameter is one of the query, with the type, limits and default it declares.
+    The handler may ask for the `Context`, the `Request` and its `Headers` by type, for path parameters by name, and for
+    the JSON body as a pydantic model. Any other parameter is one of the query, with the type, limits and default it
+    declares.
     It returns a Response, or anything that can be written as JSON; None is 204.
     """
 
@@ -133,6 +135,8 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults
     def _source(self, name: str, hint: Any) -> _Source:
         if is_context(hint):
             return lambda ctx, _request, _body: ctx
+        if hint is Headers:
+            return lambda _ctx, request, _body: request.headers
         if hint is Request:
             return lambda _ctx, request, _body: request
         if _is_model(hint):
@@ -150,7 +154,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults
         found = []
         for name, parameter in self._signature.items():
             hint = self._hints.get(name)
-            if is_context(hint) or hint is Request or _is_model(hint) or name in self.path_parameters:
+            if is_context(hint) or hint in (Request, Headers) or _is_model(hint) or name in self.path_parameters:
                 continue
             try:
                 found.append(query_parameter(parameter, modern(hint), documented.get(name, "")))
