@@ -144,7 +144,9 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn; what the sink takes comes to the emitter."""
-        run = self._parts.models.run if self._window.is_as_planned and not self._is_watched else self._run_fitted
+        plan = self._plan
+        is_watched = plan.response.truncation == "auto" or plan.max_window is not None
+        run = self._run_fitted if is_watched or request.items is not plan.window else self._parts.models.run
         return self._run_traced(run, request, sink) if self._parts.tracer.enabled else run(request, sink)
 
     @property

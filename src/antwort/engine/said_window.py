@@ -19,11 +19,6 @@ class SaidWindow(msgspec.Struct, eq=False):
     compacted: bool = False
     """Whether a summary stands for some of it."""
 
-    @property
-    def is_as_planned(self) -> bool:
-        """Tell whether nothing was said yet."""
-        return len(self._journal.entries) == self._journal.given
-
     def items(self) -> list[JSON]:
         """Return what the model reads."""
         window, entries = self._plan.window, self._journal.said()
