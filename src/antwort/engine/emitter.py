@@ -402,8 +402,12 @@ class Emitter:
         return item
 
     def commentary(self, text: str) -> JSON:
-        """Write a message that a function says to the user, as a whole, and return its item."""
+        """Write a message that a function says to the user, as a whole, and return its item.
+
+        It ends with an empty line: clients put the texts of all messages together, and the answer follows.
+        """
         self.close_open("completed")
+        text = text.rstrip("\n") + "\n\n"
         item: JSON = {"type": "message", "id": new_id("msg"), "status": "in_progress", "role": "assistant"}
         item["phase"] = "commentary"
         index = self.add({**item, "content": []})

@@ -5,7 +5,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -42,6 +42,10 @@ class AgentRuns:
         self._watchers: list[Callable[[AgentInfo], None]] = []
         self._families: dict[str, Family] = {}
         """By the response of the root agent, as long as it is being made."""
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+        """The tasks in which responses of sub-agents are being made, by their ids."""
+        self._stopped: set[str] = set()
+        """Those among them that were cancelled or deleted by their ids: nobody else is to stop with them."""
 
     def of(self, ctx: Context) -> SubAgents:
         """Return what a call can do with sub-agents."""
@@ -50,6 +54,29 @@ class AgentRuns:
     def watch(self, watcher: Callable[[AgentInfo], None]) -> None:
         """Let somebody be told of each sub-agent that begins, and that is done."""
         self._watchers.append(watcher)
+
+    def stop(self, response_id: str) -> None:
+        """Stop to work on the response of a sub-agent that was cancelled or deleted; whoever waits for it goes on."""
+        task = self._under_way.get(response_id)
+        if task is not None and response_id not in self._stopped:
+            self._stopped.add(response_id)
+            task.cancel()
+
+    async def _run(self, loop: Loop) -> None:
+        """Make a response; a FencedError if it was stopped by its id."""
+        response_id, task = loop.response.id, asyncio.current_task()
+        if task is None:
+            raise RuntimeError("Agents are made by a task.")
+        self._under_way[response_id] = task
+        try:
+            await loop.run()
+        except asyncio.CancelledError:
+            if response_id in self._stopped and task.uncancel() == 0:
+                raise FencedError from None
+            raise
+        finally:
+            del self._under_way[response_id]
+            self._stopped.discard(response_id)
 
     def _tell(self, loop: Loop) -> None:
         for watcher in self._watchers:
@@ -148,7 +175,7 @@ class AgentRuns:
             self._tell(loop)
             loop.on_progress = outage.reset
             try:
-                await loop.run()
+                await self._run(loop)
             except FencedError:
                 return await self._ended_elsewhere(loop.plan.ctx.tenant, loop.response.id)
             except StoreUnavailableError as error:

@@ -296,12 +296,14 @@ class LocalRuns:
 
     def _give_up_task(self, response_id: str) -> None:
         """Stop to work on a run that another worker has taken, or that is gone: its writes are refused already."""
+        self.agents.stop(response_id)
         task = self._tasks.get(response_id)
         if task is not None:
             self._taken.pop(response_id, None)
             task.cancel()
 
     async def _stop(self, response_id: str) -> None:
+        self.agents.stop(response_id)
         task = self._tasks.get(response_id)
         if task is not None:
             task.cancel()

@@ -339,7 +339,7 @@ def test_a_notification_is_a_message_that_the_model_does_not_read(tmp_path: Path
     with served_user(tmp_path, steps) as stage:
         first = create(stage, stream, input="Work!")
         told, final = items(first)
-        assert (told["type"], told["phase"], text_of(told)) == ("message", "commentary", "Half way.")
+        assert (told["type"], told["phase"], text_of(told)) == ("message", "commentary", "Half way.\n\n")
         assert text_of(final) == "Done."
         assert outputs(stage) == ["The user was told."]
         assert stage.request("GET", f"/responses/{first.id}").json()["output"] == items(first)

@@ -33,6 +33,9 @@ from antwort.providers.sub_agents.settings import SubAgentsSettings
 _LONGEST_ANSWER = 50_000
 """Characters that an agent can give back as its result; a longer one becomes a variable."""
 
+_LONGEST_SHOWN = 9 * _LONGEST_ANSWER
+"""Bytes of a value that the root agent answers with."""
+
 Prompt = Annotated[str, Field(description="All that it is to do: it knows nothing else.")]
 Profile = Annotated[str | None, Field(description="Profile; default: yours.")]
 Functions = Annotated[list[str] | None, Field(description="All that it may call; default: what you may.")]
@@ -149,7 +152,8 @@ class SubAgents(Provider[SubAgentsSettings]):
     ) -> ToolResult:
         """Give back your result and end."""
         if isinstance(value, Reference):
-            return _returned(await ctx.variables.find(value.name))
+            variable = await ctx.variables.find(value.name)
+            return ToolResult(await _shown_whole(ctx, variable)) if ctx.agent.is_root else _returned(variable)
         text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
         if ctx.agent.is_root or len(text) <= _LONGEST_ANSWER:
             return ToolResult(text)
@@ -247,6 +251,14 @@ class SubAgents(Provider[SubAgentsSettings]):
         if not result.id:  # it was not even begun
             raise FunctionError(result.reason or "The agent could not be started.")
         return await results.one(ctx, result, most=self.settings.max_inline)
+
+
+async def _shown_whole(ctx: Context, variable: Variable) -> str:
+    """Return a value as the answer to the user, who cannot follow a reference; how it begins if it is very long."""
+    chunks = [chunk async for chunk in ctx.variables.read(variable, 0, _LONGEST_SHOWN)]
+    text = b"".join(chunks).decode(errors="ignore")
+    left = variable.size - _LONGEST_SHOWN
+    return text if left <= 0 else f"{text}\n[… {left} bytes left out: {variable.id} …]"
 
 
 def _returned(variable: Variable) -> ToolResult:
