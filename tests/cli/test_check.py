@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import Result
 from tests.providers.web_search.stage import found
+from tests.support.s3 import Bucket
 from tests.support.site import Reply, Site
 
 from antwort.testing import ScriptServer
@@ -258,11 +259,17 @@ def test_a_data_folder_that_cannot_be_one_is_a_problem(cli: Cli) -> None:
     assert line.endswith("/file is no folder one may write to")
 
 
-def test_a_bucket_has_its_line_or_names_the_package_that_is_missing(
-    cli: Cli, config: Write, monkeypatch: pytest.MonkeyPatch
+def test_a_bucket_is_asked_and_names_the_package_that_is_missing(
+    cli: Cli, config: Write, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config("storage:\n  s3:\n    bucket: our-files\n")
-    assert "ok  bytes of files: the bucket our-files" in cli("check").stdout.splitlines()
+    written = "storage:\n  s3:\n    bucket: {}\n    endpoint: {}\n    region: us-east-1\n"
+    config(written.format(bucket.name, bucket.settings.endpoint))
+    assert f"ok  bytes of files: the bucket {bucket.name}" in cli("check").stdout.splitlines()
+    config(written.format("nowhere", bucket.settings.endpoint))
+    away = cli("check")
+    assert away.exit_code == 2
+    cause = "storage.s3: nowhere: The bucket that has the files fails: there is no such bucket."
+    assert f"antwort: {cause}" in away.stderr.splitlines()
     monkeypatch.setitem(sys.modules, "obstore", None)
     monkeypatch.delitem(sys.modules, "antwort.files.s3")
     result = cli("check")

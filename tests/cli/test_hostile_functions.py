@@ -94,8 +94,8 @@ async def for_ever():
         ("group", "handled"),
         ("leaves", "still here"),
         ("calls_back", "still here"),
-        ("stubborn", "stubborn did not finish within 0.05 seconds."),
-        ("threaded", "threaded did not finish within 0.05 seconds."),
+        ("stubborn", "stubborn did not finish within 0.05 s."),
+        ("threaded", "threaded did not finish within 0.05 s."),
     ],
 )
 def test_whatever_a_function_does_the_response_ends_and_the_server_stops_on_a_signal(

@@ -92,6 +92,7 @@ def test_the_file_named_by_the_caller_wins_over_the_variable(load: Load, tmp_pat
     environ = {"ANTWORT_CONFIG": str(named)}
 
     assert load_config(given, environ=environ).config.server.port == 1
+    assert load_config(str(given), environ=environ).config.server.port == 1
     assert load_config(environ=environ).config.server.port == 2
     assert load_config(environ={}).config.server.port == 3
     assert load_config(environ={"ANTWORT_CONFIG": ""}).config.server.port == 3

@@ -242,3 +242,11 @@ def test_a_secret_file_that_cannot_be_read_is_named_with_key_path_and_line(probl
         "antwort.yaml:4: auth.api_keys.0.key_file: cannot read missing: No such file or directory",
         "antwort.yaml:7: auth.api_keys.1.key_file: give either 'key' or 'key_file' (both), not both",
     ]
+
+
+def test_a_list_of_models_of_litellm_is_told_what_it_is_here(problems: Problems) -> None:
+    (line,) = problems("model_list:\n  - model_name: gpt\n    litellm_params: {model: openai/gpt}\n")
+    assert line.endswith(
+        ":1: model_list: unknown key: it is a list of LiteLLM; here model servers stand below 'backends', with "
+        "`models` and `aliases`"
+    )

@@ -168,7 +168,7 @@ async def test_a_handler_that_ignores_its_cancellation_is_left_behind_and_named(
     assert "function stubborn of provider custom hangs" in caplog.text
     assert hanging(registry, "stubborn") == 1
     # Its slot is taken as long as it goes on.
-    assert (await registry.execute("stubborn", {})).output == "stubborn did not finish within 0.01 seconds."
+    assert (await registry.execute("stubborn", {})).output == "stubborn did not finish within 0.01 s."
     assert hanging(registry, "stubborn") == 1
     await registry.close()
     assert "call stubborn (custom) does not end; it is left behind" in caplog.text

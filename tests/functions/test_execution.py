@@ -170,7 +170,7 @@ async def test_a_slow_coroutine_is_cancelled_in_time(registry: FunctionRegistry)
             raise
 
     result = await registry.execute("slow", {})
-    assert (result.status, result.output) == ("timeout", "slow did not finish within 0.01 seconds.")
+    assert (result.status, result.output) == ("timeout", "slow did not finish within 0.01 s.")
     assert cancelled.is_set()
 
 
@@ -678,6 +678,15 @@ async def test_text_that_cannot_be_encoded_is_replaced(registry: FunctionRegistr
         return "half: \ud83d"
 
     (await registry.execute("broken", {})).output.encode()
+
+
+async def test_the_rest_of_a_time_is_told_as_people_write_it(registry: FunctionRegistry) -> None:
+    @registry.register(timeout=0.049998976)
+    async def slow() -> None:
+        """Wait for ever."""
+        await asyncio.Event().wait()
+
+    assert (await registry.execute("slow", {})).output == "slow did not finish within 0.05 s."
 
 
 async def test_an_unknown_name_does_not_reveal_what_the_agent_may_not_call(registry: FunctionRegistry) -> None:

@@ -117,7 +117,7 @@ async def test_one_that_holds_the_loop_beyond_its_time_has_timed_out(caplog: pyt
         return "done"
 
     result = await registry.execute("busy", {"seconds": 0.05})
-    assert (result.status, result.output) == ("timeout", "busy did not finish within 0.01 seconds.")
+    assert (result.status, result.output) == ("timeout", "busy did not finish within 0.01 s.")
     assert "call busy (custom) took" in caplog.text
     assert "and held up everything else" in caplog.text
     hurried = Context("acme", deadline=time.monotonic())

@@ -295,7 +295,7 @@ def _headers(name: str, config: BackendConfig, parts: SplitResult) -> dict[str, 
 
 def _shown(name: str, seconds: float | None, setting: str) -> str:
     """Write a limit for a message, with the setting it comes from, if it does."""
-    shown = "" if seconds is None else f" {seconds:g} s"
+    shown = "" if seconds is None else f" {round(seconds, 3):g} s"
     return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
 
 

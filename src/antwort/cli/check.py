@@ -20,7 +20,7 @@ from antwort.cli.model import backend_option, check_customers, choose_model, pro
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
-from antwort.errors import ConfigError
+from antwort.errors import ConfigError, NotFoundError, ServiceUnavailableError
 from antwort.files import open_blobs
 from antwort.functions import Catalogue
 from antwort.functions.discovery import given_at
@@ -107,7 +107,10 @@ async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
         return
     report.parts["authentication"] = app.chain.describe()
     report.attempt(partial(_examine_storage, loaded.config, report))
-    report.attempt(partial(_examine_files, loaded.config, report))
+    try:
+        await _examine_files(loaded.config, report)
+    except ConfigError as error:
+        report.add(error)
     try:
         await _examine_providers(app, report)
         await _examine_models(app, report)
@@ -153,11 +156,26 @@ def _examine_storage(config: Config, report: CheckReport) -> None:
         report.parts["storage"] = f"{where}, {'to be upgraded at the next start' if old else 'up to date'}"
 
 
-def _examine_files(config: Config, report: CheckReport) -> None:
-    """Look whether a bucket can be used, if one is named. It is not asked: only the server may have credentials."""
-    if config.storage.s3 is not None:
-        open_blobs(config.storage.s3, config.data_dir)
-        report.parts["bytes of files"] = f"the bucket {config.storage.s3.bucket}"
+async def _examine_files(config: Config, report: CheckReport) -> None:
+    """Ask the bucket, if one is named, for something that it does not have: it says so if it can be used."""
+    if config.storage.s3 is None:
+        return
+    blobs = open_blobs(config.storage.s3, config.data_dir)
+    problem = ""
+    try:
+        async with asyncio.timeout(PATIENCE):
+            await anext(aiter(blobs.read("antwort-check", 0, 1)), None)
+    except NotFoundError:
+        pass
+    except ServiceUnavailableError as error:
+        problem = error.message
+    except TimeoutError:
+        problem = f"The bucket has not answered within {PATIENCE:g} s."
+    finally:
+        await blobs.close()
+    if problem:
+        raise ConfigError(f"{config.storage.s3.bucket}: {problem}", where="storage.s3")
+    report.parts["bytes of files"] = f"the bucket {config.storage.s3.bucket}"
 
 
 def _examine_folder(path: Path) -> None:

@@ -146,7 +146,7 @@ class LoadedConfig(Struct, frozen=True):
 
 
 def load_config(
-    path: Path | None = None,
+    path: Path | str | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     overrides: Iterable[Override] = (),
@@ -156,7 +156,7 @@ def load_config(
     Without a path the file is `$ANTWORT_CONFIG`, else `antwort.yaml` in the working folder if there is one.
     """
     environ = os.environ if environ is None else environ
-    file = find_file(path, environ)
+    file = find_file(Path(path) if isinstance(path, str) else path, environ)
     layer = Layer() if file is None else read_file(file, environ)
     layer.canonicalise()
     for above in (read_environment(environ, layer.values), read_overrides(overrides)):

@@ -89,7 +89,7 @@ class ObservabilityConfig(Settings):
         default="auto", description="Form of the log; `auto`: console on a terminal, else json."
     )
     access_log: bool | None = Field(
-        default=None, description="Log every request; if not given, where somebody reads the log on a terminal."
+        default=None, description="Log every request, not only those refused or failed; if not given, as on a terminal."
     )
     audit_file: UserPath | None = Field(default=None, description="File that the audit log is appended to.")
     audit_refusals: PositiveInt = Field(

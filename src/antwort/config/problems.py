@@ -21,7 +21,12 @@ _PLAIN = {
     "model_attributes_type": "input should be a mapping",
     "dict_type": "input should be a mapping",
 }
-_PLAIN_PATTERNS = {"^https?://": "must begin with http:// or https://"}
+_PLAIN_PATTERNS = {
+    "^https?://": "must begin with http:// or https://",
+    "^(https?://|demo$)": "must begin with http:// or https://",
+}
+_ELSEWHERE = {"model_list": "a list of LiteLLM; here model servers stand below 'backends', with `models` and `aliases`"}
+"""Keys of the configurations of others, and what they are here."""
 
 
 class Problem(Struct, frozen=True):
@@ -108,6 +113,8 @@ def _message(
     kind, value = details["type"], details["input"]
     if kind == "secret_file":
         return details["msg"]
+    if kind == "extra_forbidden" and len(path) == 1 and str(path[0]) in _ELSEWHERE:
+        return f"{_PLAIN[kind]}: it is {_ELSEWHERE[str(path[0])]}"
     if kind == "extra_forbidden":
         known = [*known_keys(types_at(model, path[:-1])), *(also_known if len(path) == 1 else ())]
         return _PLAIN[kind] + did_you_mean(str(path[-1]), known)

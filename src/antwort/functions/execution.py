@@ -408,7 +408,7 @@ def _timed_out(entry: RegisteredFunction, seconds: float, taken: float | None) -
     """Return the error of a call that took too long; `taken` is how long, if it never let the clock strike."""
     if taken is not None:
         logger.warning("%s took %.1f seconds and held up everything else", entry.task_name, taken)
-    return FunctionTimeoutError(f"{entry.spec.name} did not finish within {seconds:g} seconds.")
+    return FunctionTimeoutError(f"{entry.spec.name} did not finish within {round(seconds, 3):g} s.")
 
 
 def _until(deadline: float | None) -> float | None:

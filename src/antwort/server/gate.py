@@ -16,7 +16,7 @@ from antwort.observability import bind_log_context, bind_tenant
 from antwort.server.body_limit import BodyLimit
 from antwort.server.exchange import UnsentAnswerError
 from antwort.server.hosts import AllowedHosts
-from antwort.server.observation import HEADER, Observation, request_id_of
+from antwort.server.observation import ERROR, HEADER, Observation, request_id_of
 from antwort.server.pages import AllowedPages
 from antwort.server.refusals import Refusals
 from antwort.server.router import Router
@@ -121,7 +121,9 @@ class RequestGate:
             scope[_ANSWER].status = 0
         if isinstance(error, PermissionDeniedError):
             scope[DENIED] = error
-        response = error_response(as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID]))
+        refusal = as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID])
+        scope[ERROR] = refusal.message
+        response = error_response(refusal)
         self._record_refusal(scope)  # before the answer: whoever has that can look
         return response
 

@@ -36,6 +36,10 @@ class TraceMiddleware:
 
 
 logger = logging.getLogger("antwort.access")
+ERROR = "antwort.error"
+"""The key of the ASGI scope under which the reason stands why a request was refused, or has failed."""
+_REFUSED, _LEFT = 400, 499
+"""The first status of a request that was refused, and that of a client that left, as proxies call it."""
 UNMATCHED = "unmatched"
 """The path label of requests that no route answers: what clients invent must not become a time series."""
 
@@ -58,12 +62,12 @@ class Observation:
 
     def record(self, scope: Scope, status: int, seconds: float) -> None:
         """Count a request that is over. A status of 0 means that the client left before there was an answer."""
-        status = status or 499  # as proxies call it
+        status = status or _LEFT
         method, path = scope["method"], scope.get(ROUTE, UNMATCHED)
         series = self._series.get((method, path, status)) or self._labelled(method_label(method), path, status)
         series[0].inc()
         series[1].observe(seconds)
-        if self._access_log:
+        if self._access_log or (status >= _REFUSED and status != _LEFT):
             self._log(scope, status, seconds)
 
     def _labelled(self, method: str, path: str, status: int) -> tuple[CounterSeries, HistogramSeries]:
@@ -76,12 +80,14 @@ class Observation:
     def _log(self, scope: Scope, status: int, elapsed: float) -> None:
         context = scope.get(CONTEXT)
         tenant = {} if context is None else {"tenant": context.tenant}
-        fields = {"ms": round(elapsed * 1000, 1), READABLE: _readable(status, elapsed), **tenant}
+        cause = scope.get(ERROR)
+        told = {} if cause is None else {"error": cause}
+        fields = {"ms": round(elapsed * 1000, 1), READABLE: _readable(status, elapsed, cause), **tenant, **told}
         logger.info("%s %s %d", scope["method"], scope["path"], status, extra=fields)
 
 
-def _readable(status: int, elapsed: float) -> str:
+def _readable(status: int, elapsed: float, cause: str | None) -> str:
     """Return what people want to know of a request, and of one that failed the name under which the log has more."""
     took = f"{elapsed:.1f} s" if elapsed >= 1 else f"{elapsed * 1000:.0f} ms"
-    name = log_context().get("request_id") if status >= 400 else None
-    return f"{took}  {name}" if name else took
+    name = log_context().get("request_id") if status >= _REFUSED else None
+    return "  ".join(part for part in (took, name, cause) if part)

@@ -351,7 +351,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             status = "keywords" if findings.by_keywords else "success"
         except TimeoutError:
             status = "timeout"
-            raise FileSearchError(f"The search did not end within {limit:g} seconds.") from None
+            raise FileSearchError(f"The search did not end within {round(limit, 3):g} s.") from None
         finally:
             self.queries.labels(status).inc()
         return findings

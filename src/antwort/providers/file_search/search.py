@@ -154,7 +154,7 @@ class Searcher:
                     return await self._embedding.embed(queries)
         except TimeoutError:
             raise EmbeddingUnavailable(
-                f"Embedding did not end within {within:g} seconds, its share of 'timeout'."
+                f"Embedding did not end within {round(within, 3):g} s, its share of 'timeout'."
             ) from None
 
     async def _everywhere(

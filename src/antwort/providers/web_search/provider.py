@@ -193,7 +193,7 @@ class WebSearch(Provider[WebSearchSettings]):
             status = "success"
         except TimeoutError:
             status = "timeout"
-            raise SearchError(f"The search backend did not answer within {limit:g} seconds.", status) from None
+            raise SearchError(f"The search backend did not answer within {round(limit, 3):g} s.", status) from None
         except SearchError as error:
             status = error.outcome
             raise
