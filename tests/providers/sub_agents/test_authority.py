@@ -209,7 +209,7 @@ def test_limits_of_the_agent_above_hold_below_it(tmp_path: Path) -> None:
         assert page.lines == ["Hello."]
         assert app.requests[1].max_output_tokens == 500
         found = output(app)
-        assert (found["status"], found["reason"]) == ("incomplete", "max_turns")
+        assert (found["status"], found["reason"]) == ("incomplete", "max_tool_calls")
 
 
 @pytest.mark.parametrize(
