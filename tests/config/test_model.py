@@ -108,6 +108,8 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "max_cost": None,
                 "max_time": 86_400.0,
                 "max_calls": 100_000,
+                "max_agent_time": None,
+                "agents": [],
             },
             "prices": {},
             "deadline": 3600.0,

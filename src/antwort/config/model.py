@@ -38,8 +38,7 @@ class FunctionsConfig(Settings):
     max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
     spill: Annotated[int, Field(ge=1500)] | None = Field(
         default=4000,
-        description="Characters of a result, or of a call's arguments, above which the model reads a reference to a "
-        "variable instead, if it can read that on.",
+        description="Characters of a result or of arguments above which a model that can reads a reference instead.",
     )
     max_referenced: ByteSize = Field(
         default=ByteSize(16 * 1024**2), gt=0, description="Bytes that references in one call may stand for."
