@@ -358,6 +358,22 @@ async def test_an_agent_whose_time_is_over_ends_before_the_run_that_says_so(tmp_
         assert child.status == "incomplete"
 
 
+async def test_the_deadline_of_responses_does_not_end_a_run_that_may_take_longer(tmp_path: Path) -> None:
+    functions = Functions()
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn", prompts=["one"])], by=matching(last="Go!")),
+        turn(calls=[call("work", what="something")], by=matching(last="one")),
+        turn(calls=[call("spawn", prompts=["two"])], by=matching(last="deadline")),
+        turn(calls=[call("work", what="more")], by=matching(last="two")),
+        turn("Both took too long.", by=matching(last="deadline")),
+    ]
+    engine = {"deadline": 0.5, "run": {"max_time": "1h"}}
+    async with embedded(tmp_path, steps, functions.specs(), engine=engine) as app:
+        response, _ = await app.result(await app.accept("Go!"))
+        text = response["output"][-1]["content"][0]["text"]
+        assert (response["status"], text) == ("completed", "Both took too long.")
+
+
 async def test_long_input_that_comes_with_an_answer_is_kept_in_the_run_that_goes_on(tmp_path: Path) -> None:
     functions = Functions()
     steps: list[Turn | str] = [turn(calls=[call("ask", {"question": "Which?"}, call_id="call_1")]), "Thanks."]

@@ -98,6 +98,9 @@ class Planner:
         self._check_url = check_url
         self._past = Past(store, large_work)
         self._limits = run_limits(settings.run)
+        self._has_run_time = "max_time" in settings.run.model_fields_set
+        if self._has_run_time and self._limits.agent_seconds is None:
+            self._limits = replace(self._limits, agent_seconds=settings.deadline)
         self._root_agent = Agent("root", can_spawn=self._limits.depth > 0)
         self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
 
@@ -295,6 +298,18 @@ class Planner:
             history=history,
             compact_only=bool(record.extra.get("compact_only")),
         )
+
+    def in_background(self, plan: Plan) -> Plan:
+        """Return the plan of a response that nobody holds a connection for: it has the time of its run, if one is set.
+
+        The deadline of responses holds for each agent below it.
+        """
+        ctx, budget = plan.ctx, plan.ctx.budget
+        if not self._has_run_time or ctx.deadline is None or budget is None:
+            return plan
+        seconds = budget.limits.seconds
+        deadline = None if seconds is None else max(ctx.deadline, time.monotonic() + seconds - budget.seconds)
+        return replace(plan, ctx=ctx.with_(deadline=deadline))
 
     def seals(self, ctx: Context, response: ResponseObject) -> Seals:
         """Return what opens and makes the sealed items of a response."""

@@ -112,6 +112,7 @@ class LocalRuns:
             raise
 
     async def _accept(self, plan: Plan, leave: Callable[[], None]) -> bytes:
+        plan = self.engine.planner.in_background(plan)
         plan.response.status = "queued"
         record = self.engine.record(plan)
         record.extra = {

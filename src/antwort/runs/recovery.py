@@ -180,7 +180,8 @@ class StoredRun:
 
     async def loop(self) -> Loop:
         """Return the loop that goes on with the run; an APIError says why it cannot."""
-        plan = await self._engine.planner.plan_again(self._record, self._journal.entries, self.response)
+        planner = self._engine.planner
+        plan = planner.in_background(await planner.plan_again(self._record, self._journal.entries, self.response))
         self._begin()
         self._leave_out_cut_off()
         earlier = Earlier(self._emitter.events.sequence, self._positions, resumed=True, answers=self._answers)
