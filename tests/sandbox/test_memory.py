@@ -9,7 +9,8 @@ from typing import NamedTuple
 import pytest
 from tests.sandbox.stage import KINDS, Machine, machine
 
-from antwort.sandbox import BareHost, SandboxLimits
+from antwort.sandbox import BareHost, Sandbox, SandboxLimits
+from antwort.sandbox.memory import memory_usage
 
 MB = 1 << 20
 LIMIT = 256
@@ -184,7 +185,7 @@ for number in range(0, 60_000, 2):
     "files that are waited for": Kept(
         """
 events = [os.eventfd(0) for _ in range(40)]
-queues = [select.epoll() for _ in range(50)]
+queues = [select.epoll() for _ in range(12)]
 for number in range(100, 125):  # whatever a file was called when it was waited for
     for event in events:
         os.dup2(event, number)
@@ -311,3 +312,31 @@ async def test_one_process_without_a_sandbox_is_held_to_its_limit_too() -> None:
     script = f"try:\n    x = b'x' * {2 * LIMIT * MB}\nexcept MemoryError:\n    print('too much')"
     done = await BareHost().run(["python3", "-c", script], limits=SandboxLimits(memory=LIMIT * MB))
     assert (done.ending, done.stdout) == ("exit", b"too much\n")
+
+
+_HANDED_ON = """
+for _ in range(8):
+    if os.fork() == 0:
+        break
+else:
+    time.sleep(60)
+kept = libc.mmap(None, 16 * MB, 3, 0x22, -1, 0)
+ctypes.memset(kept, 1, 16 * MB)
+took()
+while True:
+    while (child := libc.fork()) < 0:
+        os.sched_yield()
+    if child:
+        libc._exit(0)
+"""
+
+
+async def test_who_hands_on_what_he_has_and_ends_is_not_missed() -> None:
+    sandbox = Sandbox()
+    await sandbox.prepare()
+    limits = SandboxLimits(memory=2048 * MB, seconds=60.0)
+    async with sandbox.open(["python3", "-c", PROLOGUE + _HANDED_ON], limits=limits) as process:
+        await process.stdout.readexactly(8)
+        assert process._first is not None
+        counted = [memory_usage(process._first, closed=True) for _ in range(12)]
+    assert min(counted) > 8 * 16 * MB, sorted(counted)[:20]

@@ -9,6 +9,7 @@ for processes counts, too, each kind by what it takes at most.
 import contextlib
 import os
 import stat
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from antwort.sandbox.limits import MEBIBYTE
@@ -25,15 +26,21 @@ _INODE = 1 << 10
 _THREAD, _TERMINAL, _FILTER, _FILE = 32 << 10, 48 << 10, 128 << 10, 1 << 10
 """Bytes of the kernel for a thread, a pair of terminals, a filter of system calls and an open file."""
 _ENTRY = 512
-"""Bytes of the kernel for a part of the memory of a process, a lock of a file, a file that is waited for."""
+"""Bytes of the kernel for a part of the memory of a process, or a lock of a file."""
+_WAITED_FOR = 4 << 10
+"""What a file counts that is waited for: more than it takes, since it takes long to look at many, and more come."""
 _UNSEEN_FILES = 128
 """How many open files count for a process that shows none."""
 _NAMELESS = (b"/dev/zero", b"/memfd:", b"/SYSV")
 """How the names of shared memory begin that is no file of the sandbox."""
+_PRIVATE = (b"RssAnon", b"VmSwap", b"VmPTE")
+"""What a process has for itself, in kibibytes: a process can have its memory swapped out, also to compressed memory."""
 _IN_MEMORY = ("tmp", "dev/shm")
 _UNBOUNDED = 1 << 62
 _SETTING_OUT = 5
 """Hundredths of a second that who is about to become the command computes at most."""
+_ROUNDS = 8
+"""How often processes are looked for that were started while others were looked at."""
 
 
 def memory_usage(process: int, *, closed: bool = False) -> int:
@@ -41,15 +48,47 @@ def memory_usage(process: int, *, closed: bool = False) -> int:
 
     If others are `closed` to nobody but who wants to hide, and one is closed, that is more than anybody may have.
     """
-    held = _Held(process, closed=closed)
-    for one in descendants(process):
-        held.look_at(one)
-    return held.size()
+    with _processes(process, closed=closed) as (first, processes):
+        held = _Held(first, closed=closed)
+        looked_at: set[str] = set()
+        for _ in range(_ROUNDS):
+            places = [place for place in processes() if place not in looked_at]
+            looked_at.update(places)
+            # Who was told and is gone may have handed all that he had to one whom he has started, and who was not told.
+            still_there = [held.look_at(place) for place in places]
+            if all(still_there):
+                break
+        return held.size()
+
+
+@contextlib.contextmanager
+def _processes(process: int, *, closed: bool) -> Iterator[tuple[str, Callable[[], list[str]]]]:
+    """Have the place in `/proc` of a process, and what tells those of it and all that it has started.
+
+    In a sandbox, where others are `closed` to nobody, its own `/proc` tells: there one cannot wander between parents.
+    """
+    if closed and (inside := _own_proc(process)) is not None:
+        try:
+            own = f"/proc/self/fd/{inside}"
+            yield f"{own}/1", lambda: [f"{own}/{name}" for name in os.listdir(inside) if name.isdigit()]
+        finally:
+            os.close(inside)
+    else:
+        yield f"/proc/{process}", lambda: [f"/proc/{one}" for one in descendants(process)]
+
+
+def _own_proc(first: int) -> int | None:
+    """Open the `/proc` of a sandbox, by the first that shows it; None if none does, as when it is about to begin."""
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        for one in read_all(f"/proc/{first}/task/{first}/children").split():
+            with contextlib.suppress(OSError):
+                return os.open(f"/proc/{int(one)}/root/proc", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    return None
 
 
 def uncounted_usage(process: int) -> int:
     """Return the bytes that the kernel keeps for processes without counting them to a group: locks and terminals."""
-    held = _Held(process)
+    held = _Held(f"/proc/{process}")
     for one in descendants(process):
         held.look_at_files(one)
     return held.uncounted()
@@ -58,7 +97,7 @@ def uncounted_usage(process: int) -> int:
 class _Held:
     """What was found so far; what several processes share counts once."""
 
-    def __init__(self, first: int, *, closed: bool = False) -> None:
+    def __init__(self, first: str, *, closed: bool = False) -> None:
         self._first = first
         self._closed = closed
         self._private = 0
@@ -79,24 +118,27 @@ class _Held:
         """Return what no control group counts."""
         return _ENTRY * self._entries + _TERMINAL * self._terminals
 
-    def look_at(self, process: int) -> None:
-        """Add what a process holds. Any of its threads tells, but not one that has ended, as the first may have."""
+    def look_at(self, process: str) -> bool:
+        """Add what a process holds, by its place in `/proc`; tell whether it was still there.
+
+        Any of its threads tells, but not one that has ended, as the first may have.
+        """
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it is gone
-            status = read_all(f"/proc/{process}/status")
-            place = f"/proc/{process}"
+            status = read_all(f"{process}/status")
+            place = process
             if b"\nRssAnon:" not in status:
-                for thread in os.listdir(f"/proc/{process}/task"):
-                    place = f"/proc/{process}/task/{thread}"
+                for thread in os.listdir(f"{process}/task"):
+                    place = f"{process}/task/{thread}"
                     status = read_all(f"{place}/status")
                     if b"\nRssAnon:" in status:
                         break
                 else:
-                    return
-            self._private += (_number(status, b"RssAnon") + _number(status, b"VmPTE")) << 10
+                    return False
+            self._private += sum(_number(status, name) for name in _PRIVATE) << 10
             self._private += _THREAD * _number(status, b"Threads")
             self._private += _FILTER * max(0, _number(status, b"Seccomp_filters") - 1)
             if process == self._first:  # the sandbox's own, and closed
-                return
+                return True
             try:
                 self._add_mappings(place)
                 self._add_open_files(place)
@@ -104,13 +146,16 @@ class _Held:
             except PermissionError:
                 if b"\nRssAnon:" in read_all(f"{place}/status"):  # who ends has no memory any more, and shows nothing
                     self._add_unseen(process, status)
+            return True
+        return False
 
     def look_at_files(self, process: int) -> None:
         """Add what a process holds by open files, if it shows them."""
-        if process != self._first:
+        place = f"/proc/{process}"
+        if place != self._first:
             with contextlib.suppress(OSError):
-                self._add_open_files(f"/proc/{process}")
-                self._add_surroundings(f"/proc/{process}")
+                self._add_open_files(place)
+                self._add_surroundings(place)
 
     def _add_mappings(self, place: str) -> None:
         data = read_all(f"{place}/maps")
@@ -134,7 +179,8 @@ class _Held:
                     self._pipes.add(about.st_ino)
                 elif kind in {stat.S_IFREG, 0}:  # which may have locks, or wait for many others
                     details = read_all(f"{place}/fdinfo/{name}")
-                    self._entries += details.count(b"\nlock:") + details.count(b"\ntfd:")
+                    self._entries += details.count(b"\nlock:")
+                    self._private += _WAITED_FOR * details.count(b"\ntfd:")
 
     def _add_surroundings(self, place: str) -> None:
         """Add what waits in sockets, terminals, and files in memory, unless they are the server's own."""
@@ -151,12 +197,12 @@ class _Held:
                 self._in_memory += (about.f_blocks - about.f_bfree) * about.f_frsize
                 self._in_memory += (about.f_files - about.f_ffree) * _INODE
 
-    def _add_unseen(self, process: int, status: bytes) -> None:
+    def _add_unseen(self, process: str, status: bytes) -> None:
         """Count a process that shows nothing as one that has much, unless it is about to become the command."""
         if not self._closed:
             self._private += _UNSEEN_FILES * _PIPE
             return
-        fields = read_all(f"/proc/{process}/stat").rpartition(b")")[2].split()
+        fields = read_all(f"{process}/stat").rpartition(b")")[2].split()
         is_second = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()[-1:] == [b"2"]
         if not is_second or int(fields[11]) + int(fields[12]) >= _SETTING_OUT:
             self._private += _UNBOUNDED
