@@ -215,7 +215,7 @@ for _ in range(100):
     took(42)
 """,
         processes=16,
-        memory=128,
+        memory=96,
     ),
 }
 _TOGETHER = """
