@@ -82,7 +82,9 @@ def shared_files_rows(*, rounds: int = FILE_ROUNDS, files: int = FILES, under_wa
         folder = Path(name)
         config = folder / "antwort.yaml"
         providers = {name: {"enabled": True} for name in ("files", "file_search")}
-        config.write_text(json.dumps({"auth": {"api_keys": KEYS}, "providers": providers}))  # JSON is YAML
+        config.write_text(
+            json.dumps({"auth": {"api_keys": KEYS}, "backends": {"default": {"url": "demo"}}, "providers": providers})
+        )  # JSON is YAML
         command = (*ANTWORT, "serve", "--port", "0", "--config", str(config), "--data-dir", str(folder / "data"))
         with running(command, core=None, cwd=folder) as server, _tenant(server, OTHER) as other:
             other.add()  # starts the worker

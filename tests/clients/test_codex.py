@@ -40,8 +40,9 @@ class Codex:
     ) -> None:
         self.project = folder / "project"
         self._home = folder / "home"
-        self.project.mkdir(parents=True)
-        self._home.mkdir()
+        self._temporary = folder / "tmp"  # a home that were among temporary files would be refused
+        for made in (self.project, self._home, self._temporary):
+            made.mkdir(parents=True)
         lines = [f"{name} = {json.dumps(value)}" for name, value in settings.items()]
         provider = {
             "name": "antwort",
@@ -59,7 +60,13 @@ class Codex:
         done = subprocess.run(
             [CODEX, "exec", *arguments[:-1], "--json", "--skip-git-repo-check", arguments[-1]],
             cwd=self.project,
-            env={"PATH": os.defpath, "HOME": str(self._home), "CODEX_HOME": str(self._home), "ANTWORT_KEY": KEY},
+            env={
+                "PATH": os.defpath,
+                "HOME": str(self._home),
+                "CODEX_HOME": str(self._home),
+                "TMPDIR": str(self._temporary),
+                "ANTWORT_KEY": KEY,
+            },
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
