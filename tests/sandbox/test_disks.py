@@ -278,6 +278,27 @@ async def test_files_stay_when_nobody_uses_a_folder_and_after_the_server(tmp_pat
         assert await executed(things, "print(open('f').read())") == "tea\n"
 
 
+@pytest.mark.usefixtures("kind")
+async def test_what_is_in_a_folder_never_makes_its_limit_larger(tmp_path: Path) -> None:
+    fill = (
+        "import itertools, os\n"
+        "for n in range(150): os.makedirs(f'folders/{n}', exist_ok=True)\n"
+        "for n in itertools.count(len(os.listdir())):\n"
+        "    try:\n"
+        "        with open(f'f{n}', 'wb', 0) as file: os.posix_fallocate(file.fileno(), 0, LIMIT // 40)\n"
+        "    except OSError: break\n"
+        "for n in range(100):\n"
+        "    try: os.link('f1', f'f1 {n}')\n"
+        "    except OSError: break\n"
+        "about = {os.stat(name).st_ino: os.stat(name).st_blocks * 512 for name in os.listdir()}\n"
+        "print(sum(about.values()))\n"
+    ).replace("LIMIT", str(LIMITS.disk_bytes))
+    async with opened(tmp_path) as things:
+        for _ in range(4):
+            assert 0.8 * LIMITS.disk_bytes < int(await executed(things, fill)) < 1.1 * LIMITS.disk_bytes
+            things._disks.release_idle(0.0)
+
+
 async def test_a_folder_from_before_goes_on_with_its_files(tmp_path: Path, kind: str) -> None:
     sandbox = Sandbox()
     before = Things(tmp_path, sandbox, keep=3600.0, most=100)

@@ -45,6 +45,7 @@ _TRIES, _PAUSE = 20, 0.05
 """How often something is tried that another process is about to give back, and seconds in between."""
 _UNSERVED = frozenset({errno.ENOTCONN, errno.ECONNABORTED})
 """What is told of a file system whose program has ended."""
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 _OWN_SIZE = 64 * 1024
 """Bytes of a folder itself, for the names of what is in it."""
 _IN_AN_IMAGE = stat.S_ISVTX | stat.S_IRWXU
@@ -349,9 +350,15 @@ class ProjectQuotas(DiskKind):
         refuse_image(disk.folder)
         if self._space.has_own_users:
             raise OSError(errno.EPERM, "only root can set quotas")
-        before = disk.before()
-        size, files = max(disk.size, before.size * 21 // 20), max(disk.files, before.files)
-        self._projects[disk.folder] = confine(disk.folder, size + _OWN_SIZE, files + self.own_files)
+        size, files = disk.size + _OWN_SIZE, disk.files + self.own_files
+        if (project := project_of(disk.folder)) is None:
+            before = disk.before()
+            size = max(size, before.size * 21 // 20 + _OWN_SIZE)
+            files = max(files, before.files + self.own_files)
+        else:  # what was written since is no reason for a larger limit
+            quota = quota_of(disk.folder, project)
+            size, files = max(size, quota.size_limit), max(files, quota.files_limit)
+        self._projects[disk.folder] = confine(disk.folder, size, files)
 
     @override
     def detach(self, folder: Path) -> None:
@@ -375,18 +382,28 @@ class MemoryDisks(DiskKind):
     @override
     def attach(self, disk: Disk) -> None:
         refuse_image(disk.folder)
-        before, owner = disk.before(), self._owner(disk.folder)
-        size, files = max(disk.size, before.size), max(disk.files, before.files)
+        before = disk.before()
         if free_memory() - RESERVE < before.size:  # what else is written is claimed when it may be
             raise OSError(errno.ENOMEM, "there is too little memory for its files")
+        files = max(disk.files, before.files)
+        try:
+            self._fill(disk.folder, disk.size, files)
+        except OSError as error:
+            if error.errno not in _NO_ROOM or before.size <= disk.size:
+                raise
+            self._fill(disk.folder, before.size, files)  # only what there really is too much of: else limits would grow
+
+    def _fill(self, folder: Path, size: int, files: int) -> None:
+        """Mount a file system of a size that holds what is in the folder; OSError if it does not."""
+        owner = self._owner(folder)
         options = f"size={size},nr_inodes={files + self.own_files},mode=0700,nosuid,nodev,noatime"
         if owner is not None:
             options += f",uid={owner},gid={owner}"
-        self._space.run(["mount", "-n", "-i", "-t", "tmpfs", "-o", options, "antwort", str(disk.folder)])
+        self._space.run(["mount", "-n", "-i", "-t", "tmpfs", "-o", options, "antwort", str(folder)])
         try:
-            make_alike(disk.folder, self.seen(disk.folder), size=size, files=files, owner=owner)
+            make_alike(folder, self.seen(folder), size=size, files=files, owner=owner)
         except BaseException:
-            self.detach(disk.folder)
+            self.detach(folder)
             raise
 
     @override

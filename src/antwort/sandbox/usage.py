@@ -31,21 +31,22 @@ class DiskUsage(Struct, frozen=True):
 
 
 def disk_usage(folder: Path, most_files: int) -> DiskUsage:
-    """Count what is in a folder, links as links; stop when it is clear that there is too much.
+    """Count what is in a folder, links as links, a file with several names once; stop when there is clearly too much.
 
     It may change meanwhile: what is gone counts nothing. What lies too deep to be looked at counts as too much.
     A folder that its owner has closed to himself is opened: he may be at work in a folder within it.
     """
     size = files = 0
+    named: set[int] = set()
     waiting = [str(folder)]
     while waiting and files <= most_files:
         place = waiting.pop()
         try:
             try:
-                found = _counted(place, most_files - files)
+                found = _counted(place, most_files - files, named)
             except PermissionError:
                 make_accessible(place, folder)
-                found = _counted(place, most_files - files)
+                found = _counted(place, most_files - files, named)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError:
@@ -61,7 +62,8 @@ class _Folder(DiskUsage, frozen=True):
     folders: list[str] = []
 
 
-def _counted(place: str, most_files: int) -> _Folder:
+def _counted(place: str, most_files: int, named: set[int]) -> _Folder:
+    """Count what is in one folder; the numbers of files that have several names are added to `named`."""
     size = files = 0
     folders = []
     with os.scandir(place) as entries:
@@ -69,9 +71,12 @@ def _counted(place: str, most_files: int) -> _Folder:
             files += 1
             with contextlib.suppress(FileNotFoundError):  # the others are still there
                 about = entry.stat(follow_symlinks=False)
-                size += about.st_blocks * _BLOCK
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
+                if about.st_ino not in named:
+                    size += about.st_blocks * _BLOCK
+                if about.st_nlink > 1:
+                    named.add(about.st_ino)
             if files > most_files:
                 break
     return _Folder(size, files, folders)
