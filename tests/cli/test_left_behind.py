@@ -106,7 +106,7 @@ def test_a_thread_of_a_plug_in_does_not_hold_workers(
 ) -> None:
     monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
     leaving(plugin, at_start=ENDLESS["thread"])
-    server, _ = listening("--plugins-dir", "plugins", "--workers", "2", "--log-level", "warning")
+    server, _ = listening("--plugins-dir", "plugins", "--workers", "2", "--log-level", "warning", "--backend", "demo")
     server.send_signal(signal.SIGTERM)
     _, stderr = server.communicate(timeout=PATIENCE)
     assert server.returncode == 0

@@ -350,7 +350,10 @@ def test_on_a_terminal_each_request_is_a_line_to_read() -> None:
         httpx.get(f"{url}/healthz")
         httpx.get(f"{url}/nothing", headers={"x-request-id": "mine"})
         assert re.fullmatch(r"[\d:.]+ INFO    GET /healthz 200  \d+ ms\n", terminal.until("\n"))
-        assert re.fullmatch(r"[\d:.]+ INFO    GET /nothing 404  \d+ ms  mine\n", terminal.until("\n"))
+        refused = terminal.until("\n")
+        assert re.fullmatch(
+            r"[\d:.]+ INFO    GET /nothing 404  \d+ ms  mine  There is no /nothing here\. .+\n", refused
+        )
     finally:
         terminal.close()
 
