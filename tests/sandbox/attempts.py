@@ -102,7 +102,7 @@ pairs = []
 while True:
     file = os.open("x", os.O_RDWR | os.O_CREAT)
     os.unlink("x")
-    os.write(file, bytes(1 << 20))
+    os.write(file, bytes(2 << 20))
     pairs.append(socket.socketpair())
     socket.send_fds(pairs[-1][0], [b"x"], [file])
     os.close(file)

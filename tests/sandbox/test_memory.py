@@ -158,7 +158,9 @@ except MemoryError:
 def test_no_more_memory_is_taken_than_is_allowed(outside: Machine, way: str) -> None:
     done = outside.run(["python3", "-c", PROLOGUE + WAYS[way]], seconds=40.0, memory=LIMIT * MB)
     assert done.ending == "memory", (done.stdout, done.stderr[-500:])
-    assert 0.1 * LIMIT < len(done.stdout) < 1.1 * LIMIT
+    # Processes side by side are counted by a look; on a busy machine it comes late (1.3 times the limit was seen).
+    most = 1.5 if "processes" in way else 1.1
+    assert 0.1 * LIMIT < len(done.stdout) < most * LIMIT
 
 
 class Kept(NamedTuple):
@@ -236,7 +238,7 @@ print("has it all")
 def test_what_the_kernel_keeps_for_processes_counts(outside: Machine, kept: str) -> None:
     script, processes, memory = IN_THE_KERNEL[kept]
     code = PROLOGUE + _TOGETHER.replace("PROCESSES", str(processes)).replace("SCRIPT", script)
-    done = outside.run(["python3", "-c", code], seconds=60.0, memory=memory * MB)
+    done = outside.run(["python3", "-c", code + "time.sleep(60)"], seconds=60.0, memory=memory * MB)
     assert done.ending == "memory", (len(done.stdout), done.stderr[-500:])
     assert len(done.stdout) * 1000 < 1.1 * memory * MB
 

@@ -109,10 +109,6 @@ def test_a_vector_of_another_length_is_named(app: App) -> None:
 @pytest.mark.parametrize(
     ("options", "param", "hint"),
     [
-        ({"filter": {"type": "eq", "key": "a", "value": 1}}, "filter", "did you mean 'filters'?"),
-        ({"vector_store_id": ["vs_1"]}, "vector_store_id", "did you mean 'vector_store_ids'?"),
-        ({"max_results": 1}, "max_results", "did you mean 'max_num_results'?"),
-        ({"zzz": 1}, "zzz", "Unknown parameter: 'tools[0].zzz'."),
         ({"ranking_options": {"treshold": 0.5}}, "ranking_options.treshold", "did you mean 'score_threshold'?"),
         (
             {"ranking_options": {"hybrid_search": {"embedding_weight": 1, "text_weight": 1, "text_weigth": 1}}},
