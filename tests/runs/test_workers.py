@@ -6,6 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from tests.runs.steady_model import steady_model
 
 from antwort.app import Antwort
 from antwort.config import Config
+from antwort.context import Context
 from antwort.engine import coalescer
 from antwort.functions import FunctionSpec
 from antwort.runs import local
@@ -121,6 +123,37 @@ def test_a_run_is_cancelled_by_the_other_worker_and_leaves_its_function_at_once(
         assert left.wait(PATIENCE)
         assert mine.get(f"/responses/{run['id']}").json() == cancelled
         lint_stream(mine.get(f"/responses/{run['id']}", params={"stream": True}).content, cancelled=True)
+
+
+def test_of_two_answers_that_two_workers_get_at_once_one_counts(
+    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox]
+) -> None:
+    rounds = 4
+
+    async def ask(ctx: Context) -> str:
+        """Ask somebody."""
+        ctx.suspend({"question": "Which one?"})
+
+    asking = FunctionSpec.of(ask, {"effect": "suspend", "attach": True})
+    with (
+        ScriptedBackend([turn(calls=[call("ask", call_id="call_1")]), "Done."] * rounds) as model,
+        two_workers(tmp_path, postgres_url, model, mailboxes, functions=[asking]) as clients,
+        ThreadPoolExecutor(2) as threads,
+    ):
+        for number in range(rounds):
+            run = begun(clients[number % 2])
+            while not clients[0].get(f"/responses/{run['id']}").json()["output"]:
+                pass
+            together = threading.Barrier(2)
+
+            def answer(client: httpx.Client, run: JSON = run, together: threading.Barrier = together) -> httpx.Response:
+                given = {"type": "function_call_output", "call_id": "call_1", "output": "blue"}
+                together.wait(PATIENCE)
+                return client.post("/responses", json={"previous_response_id": run["id"], "input": [given]})
+
+            taken, late = sorted(threads.map(answer, clients), key=lambda response: response.status_code)
+            assert (taken.status_code, late.status_code) == (200, 409)
+            assert lint_response(taken.json())["status"] == "completed"
 
 
 async def test_a_worker_that_starts_takes_up_what_belonged_to_its_number_only(

@@ -1,9 +1,10 @@
 """Clients of the Responses API, which give the events of a stream: of an app in this process, and of a server."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 from pydantic import SecretStr, ValidationError
@@ -15,14 +16,19 @@ from antwort.backends.errors import excerpt
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
 from antwort.cli.output import Misuse
-from antwort.config import BackendConfig, mask_urls
+from antwort.config import BackendConfig, LoadedConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.engine.past import NotOverError
 from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, did_you_mean
+from antwort.storage import Question
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
 
 _MAX_ERROR = 64 * 1024
 _END = b"[DONE]"
+_RESPONSE = "resp_"
+_PAGE = 100
+_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that nobody can call
 _CURE = "Start the server ('antwort serve'), or say where it is with --url."
 
 _encode = msgspec.json.Encoder().encode
@@ -43,6 +49,9 @@ class ResponseClient(Protocol):
 
     def respond(self, request: Mapping[str, Any]) -> AsyncGenerator[JSON, None]:
         """Make a response and yield its events as they come; who leaves early cancels it. Raise APIError."""
+
+    async def questions(self, name: str, *, status: str = "") -> list[JSON]:
+        """Return the question of an id, or those of a response, the oldest first, as the API shows them."""
 
 
 class LocalClient:
@@ -86,7 +95,14 @@ class LocalClient:
         """Make a response."""
         create = decode_create(_encode({**request, "stream": True}))
         ctx = Context(ANONYMOUS_TENANT, subject="cli", scopes=frozenset({"*"}))
-        plan = await self._app.engine.plan(create, ctx)
+        try:
+            plan = await self._app.engine.plan(create, ctx)
+        except NotOverError:
+            if not await self._app.runs.answer(create, ctx):
+                raise
+            async for event in self._app.runs.events(ctx.tenant, create.previous_response_id or "", to_rest=True):
+                yield msgspec.json.decode(event.data)
+            return
         sink = _Batches()
         work = asyncio.ensure_future(self._app.engine.respond(plan, sink))
         work.add_done_callback(lambda _: sink.end())
@@ -98,6 +114,14 @@ class LocalClient:
         finally:
             work.cancel()
             await asyncio.wait({work})
+
+    async def questions(self, name: str, *, status: str = "") -> list[JSON]:
+        """Return questions of the app's store."""
+        questions = self._app.runs.questions
+        if not name.startswith(_RESPONSE):
+            return [_shown(await questions.get(ANONYMOUS_TENANT, name))]
+        page = await questions.page(ANONYMOUS_TENANT, response_id=name, status=status, limit=_PAGE, order="asc")
+        return [_shown(question) for question in page.data]
 
 
 class _Batches:
@@ -154,7 +178,8 @@ class RemoteClient:
         """Ask the server for a response."""
         transport = Transport(self.description, self._config)
         try:
-            reply = await _post(transport, request)
+            with _cure():
+                reply = await transport.post("/responses", _encode({**request, "stream": True}))
             try:
                 if reply.status != 200:
                     raise await _refusal(reply)
@@ -168,10 +193,52 @@ class RemoteClient:
         finally:
             await transport.close()
 
+    async def questions(self, name: str, *, status: str = "") -> list[JSON]:
+        """Ask the server for questions."""
+        if not name.startswith(_RESPONSE):
+            return [await self.request(f"/questions/{quote(name, safe='')}")]
+        return await self.listed_questions(response_id=name, status=status, order="asc", limit=_PAGE)
 
-async def _post(transport: Transport, request: Mapping[str, Any]) -> Reply:
+    async def listed_questions(self, **query: object) -> list[JSON]:
+        """Return questions as the server lists them; what is empty is not sent."""
+        sent = urlencode({name: value for name, value in query.items() if value})
+        found = (await self.request(f"/questions?{sent}")).get("data")
+        return found if isinstance(found, list) else []
+
+    async def request(self, path: str, body: Mapping[str, Any] | None = None) -> JSON:
+        """Ask the server for something else than a response: with a body by POST. Raise APIError."""
+        transport = Transport(self.description, self._config)
+        try:
+            with _cure():
+                reply = await (transport.get(path) if body is None else transport.post(path, _encode(body)))
+            try:
+                if reply.status != 200:
+                    raise await _refusal(reply)
+                return _event(await reply.read(), self.description)
+            finally:
+                reply.abort()
+        finally:
+            await transport.close()
+
+
+def own_url(loaded: LoadedConfig) -> str:
+    """Return where the server of a configuration listens."""
+    server = loaded.config.server
+    host = _EVERYWHERE.get(server.host, server.host)
+    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
+
+
+def _shown(question: Question) -> JSON:
+    """Return a question as the API shows it, as far as it is read here."""
+    shown: JSON = msgspec.to_builtins(question)
+    return {**shown, "run_id": question.root_id}
+
+
+@contextlib.contextmanager
+def _cure() -> Iterator[None]:
+    """Say what to do if there is no server."""
     try:
-        return await transport.post("/responses", _encode({**request, "stream": True}))
+        yield
     except ServiceUnavailableError as error:
         raise ServiceUnavailableError(f"{error.message} {_CURE}", code=error.code) from None
 

@@ -12,6 +12,7 @@ import msgspec
 from typing_extensions import override
 
 from antwort.app import Antwort
+from antwort.cli.clients import own_url
 from antwort.cli.folder_upload import FileReport, FolderUpload, LocalFile, Outcome, ServerFiles, found_files
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option, log_options
@@ -21,7 +22,6 @@ from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 
 EXIT_FAILED = 1
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that nobody can call
 _HELP = frozenset({"-h", "--help"})
 
 
@@ -77,7 +77,7 @@ def files(
     if not found and not mirror:
         raise Misuse(f"there are no files in {' and '.join(repr(path) for path in paths)}")
     try:
-        reports = asyncio.run(_bring(found, store, url or _own_url(loaded), api_key, mirror=mirror, quiet=as_json))
+        reports = asyncio.run(_bring(found, store, url or own_url(loaded), api_key, mirror=mirror, quiet=as_json))
     except KeyboardInterrupt:
         click.echo("antwort: broken off; the same command goes on from here", err=True)
         raise
@@ -119,13 +119,6 @@ def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[FileReport], Non
         item_show_func=lambda report: harmless(report.name) if isinstance(report, FileReport) else None,
     ) as bar:
         yield lambda report: bar.update(report.outcome != "removed", report)
-
-
-def _own_url(loaded: LoadedConfig) -> str:
-    """Return where the server of a configuration listens."""
-    server = loaded.config.server
-    host = _EVERYWHERE.get(server.host, server.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 @ingest.command()

@@ -19,6 +19,7 @@ from antwort.cli.output import failure_of, misuse_of
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
+    "questions": Lazy("antwort.cli.question_commands:questions", "List and answer what models ask people."),
     "ingest": Lazy("antwort.cli.ingest:ingest", "Make files searchable."),
     "init": Lazy("antwort.cli.config:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),

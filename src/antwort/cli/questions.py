@@ -1,4 +1,4 @@
-"""What a model asks while it works: put to whoever sits at the terminal."""
+"""What a model asks while it works: put to whoever sits at the terminal, or answered by its id."""
 
 import json
 import sys
@@ -9,9 +9,11 @@ import click
 
 from antwort.cli.clients import ResponseClient
 from antwort.cli.event_loop import LeavingRunner
-from antwort.cli.output import CommandFailure
+from antwort.cli.output import CommandFailure, Misuse
 from antwort.cli.terminal import Printer, ask, clean, harmless
 from antwort.types import JSON
+
+_VERDICTS = {"yes": True, "y": True, "no": False, "n": False}
 
 
 class Unanswered(CommandFailure):
@@ -46,8 +48,8 @@ def converse(
 
 def questions_of(response: JSON) -> list[JSON]:
     """Return the items of a response that wait for an answer of the user."""
-    if response.get("status") != "completed":
-        return []
+    if response.get("status") != "completed" or response.get("background"):
+        return []  # in the background it would wait itself
     output: Sequence[JSON] = response.get("output", ())
     return [item for item in output if item.get("type") == "mcp_approval_request" or _asked(item) is not None]
 
@@ -96,3 +98,74 @@ def _blank(item: JSON) -> JSON:
     if _asked(item) is None:
         return {"type": "mcp_approval_response", "approval_request_id": item["id"], "approve": True}
     return {"type": "function_call_output", "call_id": item["call_id"], "output": "…"}
+
+
+# --- by their ids ----------------------------------------------------------------------------------------------------
+
+
+def answer_by_id(
+    runner: LeavingRunner,
+    client: ResponseClient,
+    request: Mapping[str, Any],
+    printer: Callable[[], Printer],
+    *,
+    name: str,
+    text: str,
+    interactive: bool,
+) -> JSON:
+    """Answer a question by its id, or the only one of a response, show what goes on with it, and return that.
+
+    If the model asks again meanwhile and nobody can be asked here, that is told.
+    """
+    question = runner.run(named_question(client, name, "--answer"))
+    answering = {**request, "previous_response_id": question["run_id"], "input": [_given(question, text)]}
+    response = converse(runner, client, answering, printer, interactive=interactive)
+    if not response.get("background"):
+        return response
+    asked = runner.run(client.questions(str(question["run_id"])))
+    if response.get("status") == "in_progress":
+        still_open = [one for one in asked if one["status"] == "open"]
+        if not still_open:
+            raise CommandFailure("the answer broke off before its end")
+        told = " / ".join(f"{wording(one)} ('antwort run --answer {one['id']} …')" for one in still_open)
+        raise Unanswered(f"the model asks: {told}")
+    answered = {one["call_id"] for one in asked}
+    return {**response, "output": [item for item in response["output"] if item.get("call_id") not in answered]}
+
+
+async def named_question(client: ResponseClient, name: str, option: str) -> JSON:
+    """Return the question that an id means: its own, or that of a response with one that is open."""
+    found = await client.questions(clean(name), status="open")
+    if not found:
+        raise Misuse(f"{option} {name}: nothing is asked there; 'antwort questions list' shows what is open")
+    if len(found) > 1:
+        listed = ", ".join(f"{one['id']} ({wording(one)})" for one in found)
+        raise Misuse(f"{option} {name}: there are {len(found)} questions; name one: {listed}")
+    return found[0]
+
+
+def wording(question: JSON) -> str:
+    """Return what a question asks, in a line that a terminal only shows."""
+    body = question["body"]
+    if question["kind"] == "approval":
+        return _approval(body)
+    return harmless(" ".join(str(body.get("question") or json.dumps(body, ensure_ascii=False)).split()))
+
+
+def verdict_of(text: str) -> bool:
+    """Return what a text says to a call that is to be approved."""
+    verdict = _VERDICTS.get(text.strip().lower())
+    if verdict is None:
+        raise Misuse(f"'{text}' is neither yes nor no: the model wants to make a call, and waits for one of these")
+    return verdict
+
+
+def _given(question: JSON, text: str) -> JSON:
+    """Return an answer as input."""
+    if question["kind"] == "approval":
+        return {
+            "type": "mcp_approval_response",
+            "approval_request_id": question["id"],
+            "approve": verdict_of(text),
+        }
+    return {"type": "function_call_output", "call_id": question["call_id"], "output": text}

@@ -16,7 +16,7 @@ from antwort.cli.event_loop import LeavingRunner, leaving_by_signals
 from antwort.cli.model import backend_option, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import Misuse
-from antwort.cli.questions import converse, is_somebody_there
+from antwort.cli.questions import answer_by_id, converse, is_somebody_there
 from antwort.cli.terminal import (
     AnswerText,
     EventLines,
@@ -43,6 +43,7 @@ from antwort.types import JSON
 @click.option("--instructions", metavar="TEXT", help="How to answer.")
 @click.option("--file", "paths", multiple=True, type=click.Path(path_type=Path), help="File to send; repeatable.")
 @click.option("--previous", metavar="ID", help="Stored response to go on from.")
+@click.option("--answer", metavar="ID", help="Question, or response with one, that the text answers.")
 @click.option("--store/--no-store", default=None, help="Keep the response; by default only a server does.")
 @click.option("--stream/--no-stream", default=None, help="Print the text as it comes; the default in a terminal.")
 @json_option
@@ -67,6 +68,7 @@ def run(
     no_probe: bool,
     functions: Sequence[str],
     previous: str | None,
+    answer: str | None,
     store: bool | None,
     **request: str | None,
 ) -> None:
@@ -74,11 +76,14 @@ def run(
 
     What is piped in is the question, or what the question is about. The answer is not kept unless --store says so;
     what functions keep is. Sources that the answer cites are listed below it. What the model asks meanwhile is asked in
-    the terminal; without one it is printed, and the exit code is 3. In a chat, what is pasted is one question.
+    the terminal; without one it is printed, and the exit code is 3; --answer goes on with it. In a chat, what is pasted
+    is one question.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
     parts = [file_part(path) for path in paths]
     text = read_question(question)
+    if answer is not None and (parts or previous is not None or not text):
+        raise Misuse("--answer takes a text, and goes on with what was asked: leave out --file and --previous")
     chat = not text and _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not (as_json or as_events)
     if not (text or parts or chat):
         raise Misuse("there is nothing to ask: give a question, or pipe it in")
@@ -92,7 +97,11 @@ def run(
         else:
             loaded = load(ctx)
             # An earlier response can only be in a database that there is; none is created to look for it.
-            scratch = not store and (previous is None or current(database_url(loaded.config)) is None)
+            goes_on = (previous or answer) and current(database_url(loaded.config)) is not None
+            if answer is not None and not goes_on:
+                raise Misuse("--answer: nothing is kept here that could wait; --url asks a running server")
+            store = store or answer is not None  # what brings an answer is kept
+            scratch = not store and not goes_on
             local = _in_process(loaded, functions, probe=not no_probe, scratch=scratch)
             client, store = local, chat or bool(store) or (interactive and scratch)
             if not (as_json or as_events) and _is_terminal(sys.stderr):
@@ -107,8 +116,11 @@ def run(
                 return
             before = None if tree is None else tree.end
             printer = partial(_printer, as_json=as_json, as_events=as_events, stream=stream, before=before)
-            first = {**wish, "input": user_input(text, parts)}
-            check_outcome(converse(runner, client, first, printer, interactive=interactive))
+            if answer is not None:
+                going_on = partial(answer_by_id, runner, client, wish, printer, name=answer, text=text)
+            else:
+                going_on = partial(converse, runner, client, {**wish, "input": user_input(text, parts)}, printer)
+            check_outcome(going_on(interactive=interactive))
 
 
 def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote: bool) -> None:

@@ -150,8 +150,12 @@ class WholeResponse:
 
 
 async def ask(client: ResponseClient, request: Mapping[str, Any], printer: Printer) -> JSON:
-    """Show a response while it is made, and return it. Without an end it is a CommandFailure."""
+    """Show a response while it is made, and return it. Without an end it is a CommandFailure.
+
+    That of one which is made in the background is there as it began: it may wait for somebody.
+    """
     response: JSON | None = None
+    begun: JSON = {}
     message = "the answer broke off before its end"
     async with contextlib.aclosing(client.respond(request)) as events:
         async for event in events:
@@ -159,9 +163,14 @@ async def ask(client: ResponseClient, request: Mapping[str, Any], printer: Print
             kind = event.get("type")
             if kind in _ENDS:
                 response = event.get("response")
+            elif kind == "response.in_progress":
+                begun = event.get("response") or begun
             elif kind == "error":
+                begun = {}
                 message = str(event.get("message") or (event.get("error") or {}).get("message") or message)
     if response is None:
+        if begun.get("background"):
+            return begun
         raise CommandFailure(message)
     printer.end()
     return response

@@ -36,8 +36,8 @@ class Answer:
         return ToolResult(str(self._said.get("text", "")))
 
 
-def checked_answer(question: Question, answer: JSON) -> JSON:
-    """Return an answer that fits the question; BadRequestError if it does not."""
+def checked_answer(question: Question, answer: JSON, param: str = "answer") -> JSON:
+    """Return an answer that fits the question; BadRequestError if it does not, which names `param`."""
     if question.kind == "approval":
         approve, reason = answer.get("approve"), answer.get("reason")
         if not isinstance(approve, bool):
@@ -49,9 +49,9 @@ def checked_answer(question: Question, answer: JSON) -> JSON:
         return {"approve": approve, "reason": reason if isinstance(reason, str) else None}
     text = answer.get("text")
     if not isinstance(text, str) or not text:
-        raise BadRequestError("Give the answer as `answer`, a text.", param="answer", code="invalid_value")
+        raise BadRequestError(f"Give the answer as `{param}`, a text.", param=param, code="invalid_value")
     choices = question.body.get("choices")
     if choices and text not in choices:
         listed = ", ".join(f"'{choice}'" for choice in choices)
-        raise BadRequestError(f"The answer is to be one of {listed}.", param="answer", code="invalid_value")
+        raise BadRequestError(f"The answer is to be one of {listed}.", param=param, code="invalid_value")
     return {"text": text}

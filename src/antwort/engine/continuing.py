@@ -6,7 +6,14 @@ from msgspec import Struct
 
 from antwort.context import Context
 from antwort.engine.answers import Answer, checked_answer
-from antwort.engine.history import APPROVAL_RESPONSE, ASKED, FOR_CLIENTS, resumable_calls, waiting_calls
+from antwort.engine.history import (
+    APPROVAL_RESPONSE,
+    ASKED,
+    FOR_CLIENTS,
+    answered_calls,
+    resumable_calls,
+    waiting_calls,
+)
 from antwort.engine.nested_calls import NESTED, PARENT, apply_answer
 from antwort.errors import BadRequestError, ConflictError
 from antwort.scopes import FUNCTIONS_CALL
@@ -16,6 +23,8 @@ from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.responses import ResponseObject
+
+_OUTPUT = "function_call_output"
 
 
 class Continued(Struct, frozen=True):
@@ -43,7 +52,9 @@ async def answer_waiting(
     """Answer the questions before a response with its input; BadRequestError or ConflictError if that cannot be."""
     nested = _nested_questions(history)
     waiting = waiting_calls(history) | nested
-    verdicts = _verdicts(entries)
+    verdicts, said = _verdicts(entries), _said(entries)
+    if said:
+        await _check_not_answered(store.questions, ctx.tenant, history, said)
     if not waiting and not verdicts:
         return Continued()
     if verdicts:
@@ -59,7 +70,6 @@ async def answer_waiting(
             )
         if not history:
             await _check_is_over(store, question)
-    said = _said(entries)
     answers = {
         question_id: checked_answer(questions[question_id], {"text": said[call_id]})
         for question_id, call_id in waiting.items()
@@ -150,15 +160,77 @@ async def check_answers(questions: QuestionStore, response_id: str, answered: Se
                 raise already_answered(await questions.get(tenant, question.id) or question)
 
 
+async def _check_not_answered(
+    questions: QuestionStore, tenant: str, history: Sequence[JournalEntry], said: Iterable[str]
+) -> None:
+    """Raise a ConflictError if an output is for a call that has waited in the response before, and has its answer."""
+    answered = answered_calls(history)
+    for question in await questions.get_all(tenant, [answered[name] for name in said if name in answered]):
+        raise already_answered(question)
+
+
 async def _check_is_over(store: Store, question: Question) -> None:
     """Raise ConflictError if the response that has asked waits by itself."""
     record = await store.get(question.tenant, question.response_id)
     if record is not None and record.background:
         raise ConflictError(
-            f"The response '{question.response_id}' waits in the background: answer with "
-            f"`POST /v1/questions/{question.id}/answer`.",
+            f"The response '{question.response_id}' waits in the background: answer with `previous_response_id`, or "
+            f"with `POST /v1/questions/{question.id}/answer`.",
             code="response_waits",
         )
+
+
+def is_answer(item: JSON) -> bool:
+    """Tell whether an item of an input may answer what a run waits for."""
+    return item.get("type") in {_OUTPUT, APPROVAL_RESPONSE}
+
+
+def answers_of(items: Sequence[JSON], questions: Iterable[Question], response_id: str) -> dict[str, JSON]:
+    """Return what an input says to the questions of a run that waits, by their ids; `response_id` is its root agent's.
+
+    BadRequestError if an item is no answer to one of them, or does not fit, ConflictError if it comes too late.
+    """
+    # Those of the response itself count before those of its sub-agents, and open ones before others.
+    known = sorted(questions, key=lambda question: (question.response_id != response_id, question.status != "open"))
+    answers: dict[str, JSON] = {}
+    for index, item in enumerate(items):
+        param = f"input[{index}]"
+        if not is_answer(item):
+            raise BadRequestError(
+                f"The response '{response_id}' waits for answers, and takes nothing else meanwhile: leave out the item "
+                f"of type '{item['type']}'.",
+                param=param,
+                code="invalid_value",
+            )
+        question = _asked(item, known, param)
+        if question.id in answers:
+            raise BadRequestError(f"There are two answers to '{question.id}'.", param=param)
+        if question.status != "open":
+            raise already_answered(question)
+        if question.kind == "approval":
+            answers[question.id] = {"approve": item["approve"], "reason": item.get("reason")}
+        else:
+            answers[question.id] = checked_answer(question, {"text": _text(item.get("output"))}, f"{param}.output")
+    return answers
+
+
+def _asked(item: JSON, questions: Iterable[Question], param: str) -> Question:
+    """Return the question that an item answers."""
+    if item["type"] == APPROVAL_RESPONSE:
+        question_id = item["approval_request_id"]
+        for question in questions:
+            if question.kind == "approval" and question.id == question_id:
+                return question
+        param = f"{param}.approval_request_id"
+        raise BadRequestError(f"No approval request found with id '{question_id}'.", param=param)
+    call_id, cure = item["call_id"], ""
+    for question in questions:
+        if question.call_id == call_id and question.kind == "question":
+            return question
+        if question.call_id == call_id:
+            cure = f" Its approval request '{question.id}' needs an `mcp_approval_response`."
+    message = f"No tool call found for function call output with call_id {call_id}.{cure}"
+    raise BadRequestError(message, param=f"{param}.call_id")
 
 
 def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]:
@@ -176,7 +248,7 @@ def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]
 
 def _said(entries: Iterable[JournalEntry]) -> dict[str, str]:
     """Return the outputs of calls in an input, as texts."""
-    outputs = [entry.item for entry in entries if entry.item["type"] == "function_call_output"]
+    outputs = [entry.item for entry in entries if entry.item["type"] == _OUTPUT]
     return {str(item["call_id"]): _text(item.get("output")) for item in outputs}
 
 
@@ -190,7 +262,7 @@ def _text(output: object) -> str:
 def _output(question: Question) -> JSON:
     output = Answer(question).result().output
     return {
-        "type": "function_call_output",
+        "type": _OUTPUT,
         "id": new_id("fco"),
         "call_id": question.call_id,
         "output": output,

@@ -228,6 +228,20 @@ def waiting_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
     return dict(reversed(waiting.items()))
 
 
+def answered_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
+    """Return the calls of the last response of a history that have waited and are over: questions by their call ids."""
+    answered: dict[str, str] = {}
+    for entry in reversed(history):
+        if entry.direction != "output":
+            break
+        call = entry.call or {}
+        if "output" in call:
+            answered |= {call_id: question for question, call_id in call.get(ASKED, {}).items()}
+            if QUESTION_ID in call:
+                answered[str(call["call_id"])] = str(call[QUESTION_ID])
+    return answered
+
+
 def resumable_calls(history: Sequence[JournalEntry]) -> list[JSON]:
     """Return the calls that the last response of a history has left waiting for calls of their own."""
     found: list[JSON] = []

@@ -28,6 +28,10 @@ MOST_BYTES = 8 * 1024**2
 """JSON of past responses that is kept, of all tenants together. In memory it takes several times as much."""
 
 
+class NotOverError(BadRequestError):
+    """400: the response that is to be continued is not over. One that waits for somebody goes on with the answer."""
+
+
 class History(list[JournalEntry]):
     """The entries of responses that are over, in order, and what was made of them. Nobody changes any of it.
 
@@ -151,21 +155,23 @@ class Past:
     async def history(self, tenant: str, response_id: str, *, of_run: bool = False) -> History:
         """Return all up to a response of the tenant; an unknown id is a BadRequestError with OpenAI's code.
 
-        So is that of a response that is not to be stored, except for whoever is `of_run`, the same run.
+        So is that of a response that is not to be stored, except for whoever is `of_run`, the same run. One that is not
+        over is a NotOverError.
         """
         chain = await self._store.chain(tenant, response_id)
+        if chain is not None and chain.status in ACTIVE:
+            raise NotOverError(
+                f"Previous response with id '{response_id}' is not over yet; it is '{chain.status}'. While it waits "
+                "for answers, it takes these, with nothing else, in a POST to /v1/responses.",
+                param="previous_response_id",
+                code="previous_response_not_over",
+            )
         if chain is None or (chain.unstored and not of_run):
             reason = "" if chain is None else " It was created with 'store' false."
             raise BadRequestError(
                 f"Previous response with id '{response_id}' not found.{reason}",
                 param="previous_response_id",
                 code="previous_response_not_found",
-            )
-        if chain.status in ACTIVE:
-            raise BadRequestError(
-                f"Previous response with id '{response_id}' is not over yet; it is '{chain.status}'.",
-                param="previous_response_id",
-                code="previous_response_not_over",
             )
         history = self._find(tenant, chain.ids)
         missing = chain.ids[len(history.ids) :]

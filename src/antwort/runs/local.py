@@ -15,10 +15,14 @@ from typing import TypeVar
 import msgspec
 
 from antwort.concurrency.contained_tasks import end_tasks
+from antwort.concurrency.large_work import is_large
 from antwort.concurrency.queues import Queues
+from antwort.context import Context
+from antwort.engine.continuing import is_answer
 from antwort.engine.earlier import Earlier
 from antwort.engine.engine import Engine, not_found
 from antwort.engine.events import Events
+from antwort.engine.input import read_input
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
 from antwort.engine.plan import Plan
@@ -40,6 +44,7 @@ from antwort.storage.base import (
 )
 from antwort.storage.sql.responses import WORKER
 from antwort.types import JSON
+from antwort.wire.requests import CreateResponse
 from antwort.workers.peers import Peers
 
 T = TypeVar("T")
@@ -202,10 +207,33 @@ class LocalRuns:
         if not self._closing:  # else the next start goes on with it
             self._start(response_id, work, self.limits.enter(tenant, always=True))
 
-    async def events(self, tenant: str, response_id: str, *, after: int = -1) -> AsyncGenerator[StoredEvent, None]:
+    async def answer(self, create: CreateResponse, ctx: Context) -> bool:
+        """Answer what the response before a request waits for with the request's input: it goes on, not another one.
+
+        False if the input is no answer, or nothing waits for one; raise as `RunQuestions.answer_with`.
+        """
+        given, response_id = create.input, create.previous_response_id
+        if response_id is None or not isinstance(given, list) or not any(map(is_answer, given)):
+            return False
+        items = await self.engine.large_work.run_if(is_large(given), read_input, given)
+        return await self.questions.answer_with(items, ctx, response_id)
+
+    async def rest(self, tenant: str, response_id: str) -> None:
+        """Wait until a background run is over, or waits for somebody; when the server stops, as `events` does."""
+        with self._readers.reading(response_id), self._telling_peers(response_id):
+            while True:
+                news = self._readers.news(response_id)
+                if await self._is_over(tenant, response_id, to_rest=True):
+                    return
+                await self._wait(response_id, news)
+
+    async def events(
+        self, tenant: str, response_id: str, *, after: int = -1, to_rest: bool = False
+    ) -> AsyncGenerator[StoredEvent, None]:
         """Yield the events of a background run, those to come included, until it is over.
 
-        When the server stops before that, a ServiceUnavailableError is raised: the reader is to come back.
+        With `to_rest` they also end when it waits for somebody. When the server stops before that, a
+        ServiceUnavailableError is raised: the reader is to come back.
         """
         store = self.engine.store
         over = False
@@ -221,8 +249,7 @@ class LocalRuns:
                     continue
                 if over:
                     return
-                record = await patiently(lambda: store.get(tenant, response_id))
-                over = record is None or record.status not in ACTIVE
+                over = await self._is_over(tenant, response_id, to_rest=to_rest)
                 if not over:
                     await self._wait(response_id, news)
 
@@ -368,6 +395,13 @@ class LocalRuns:
         """Tell whether a run that was parked can go on at once, because an answer came in that moment."""
         questions = self.engine.store.questions
         return await patiently(lambda: questions.is_ready(tenant, response_id))
+
+    async def _is_over(self, tenant: str, response_id: str, *, to_rest: bool) -> bool:
+        """Tell whether a run is over; with `to_rest` also whether it waits for an answer that is not there."""
+        record = await patiently(lambda: self.engine.store.get(tenant, response_id))
+        if record is None or record.status not in ACTIVE:
+            return True
+        return to_rest and record.parked and not await self._has_answer(tenant, response_id)
 
     def _progress_of(self, loop: Loop, outage: ModelOutage, ticket: Ticket | None) -> Callable[[], None]:
         """Return what is called when a run got further."""

@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable, Sequence
 
 from antwort.concurrency.contained_tasks import end_tasks
+from antwort.context import Context
 from antwort.engine.answers import checked_answer
+from antwort.engine.continuing import answers_of
 from antwort.errors import APIError
+from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import Page, Question, StoreUnavailableError
 from antwort.storage.sql.questions import QuestionStore, question_not_found
 from antwort.types import JSON
@@ -72,6 +75,22 @@ class RunQuestions:
         question = await self.get(tenant, question_id)
         given = checked_answer(question, answer)
         return await self._end(tenant, question_id, given)
+
+    async def answer_with(self, items: Sequence[JSON], ctx: Context, response_id: str) -> bool:
+        """Answer what a response and its sub-agents wait for with the items of an input, all of them or none.
+
+        False if it has asked nothing in the background; else as `answer`, and a BadRequestError if an item is none.
+        """
+        questions = await self._store.of_run(ctx.tenant, response_id)
+        if not questions:
+            return False
+        answers = answers_of(items, questions, response_id)
+        if any(question.id in answers and question.kind == "approval" for question in questions):
+            ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
+        _, ready = await self._store.answer_together(ctx.tenant, answers)
+        if ready:
+            self.go_on(ctx.tenant, response_id)
+        return True
 
     async def cancel(self, tenant: str, question_id: str) -> Question:
         """Withdraw an open question; the model is told so. A ConflictError if it is not open any more."""

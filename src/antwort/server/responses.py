@@ -15,6 +15,7 @@ from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.events import Events, replay_response
 from antwort.engine.loop import Loop
+from antwort.engine.past import NotOverError
 from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.local import LocalRuns
@@ -174,7 +175,13 @@ class ResponseEndpoints:
         ctx: Context = scope[CONTEXT]
         if create.multi_agent is not None:
             check_beta(scope)
-        plan = await self._plan(create, ctx, shown=shown_beside(headers))
+        try:
+            plan = await self._plan(create, ctx, shown=shown_beside(headers))
+        except NotOverError:
+            if not await self._runs.answer(create, ctx):
+                raise
+            await self._go_on(create, scope, receive, send)
+            return
         limits = self._runs.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
             await limits.check_room(ctx.tenant)
@@ -198,8 +205,32 @@ class ResponseEndpoints:
         body = await read_body(receive)
         return await self._engine.large_work.run(decode, body) if len(body) >= MUCH else decode(body)
 
-    def _tail(self, tenant: str, response_id: str, after: int = -1) -> Tail:
-        return Tail(self._runs.events(tenant, response_id, after=after), self._heartbeats, self._stragglers)
+    async def _go_on(self, create: CreateResponse, scope: Scope, receive: Receive, send: Send) -> None:
+        """Show a background response that a request has answered, and that goes on.
+
+        To a request that is not one for the background itself it is shown until it is over, or waits again.
+        """
+        tenant, response_id = scope[CONTEXT].tenant, create.previous_response_id or ""
+        to_rest = not create.background
+        if create.stream:
+            await self._tail(tenant, response_id, to_rest=to_rest)(scope, receive, send)
+            return
+        work = self._shown(create, tenant, response_id, named_headers(scope), to_rest=to_rest)
+        response = await while_connected(scope, receive, work, self._stragglers)
+        if response is not None:
+            await send_struct(scope, send, response)
+
+    async def _shown(
+        self, create: CreateResponse, tenant: str, response_id: str, headers: Mapping[bytes, bytes], *, to_rest: bool
+    ) -> ResponseObject:
+        if to_rest:
+            await self._runs.rest(tenant, response_id)
+        calls = shown_beside(headers).calls
+        return stored_response(await self._engine.retrieve(tenant, response_id, create.include, calls=calls))
+
+    def _tail(self, tenant: str, response_id: str, after: int = -1, *, to_rest: bool = False) -> Tail:
+        events = self._runs.events(tenant, response_id, after=after, to_rest=to_rest)
+        return Tail(events, self._heartbeats, self._stragglers)
 
     async def _stream(self, plan: Plan, scope: Scope, receive: Receive, send: Send) -> None:
         stream = EventStream(send)

@@ -1,9 +1,12 @@
 """Questions in each store: who is told of them, who answers them, and once."""
 
+import asyncio
+import os
+
 import pytest
 from tests.storage.samples import record
 
-from antwort.errors import ConflictError
+from antwort.errors import ConflictError, NotFoundError
 from antwort.storage import Question, Store
 
 
@@ -58,3 +61,36 @@ async def test_the_questions_of_a_response_are_also_those_below_it(store: Store)
     for response_id, found in ((question.root_id, [question]), ("resp_other", [])):
         page = await store.questions.list_questions("t", response_id=response_id, status="open")
         assert list(page.data) == found
+
+
+async def test_of_two_questions_that_are_answered_at_once_the_later_one_lets_the_run_go_on(store: Store) -> None:
+    for number in range(200 if os.environ.get("ANTWORT_TEST_FULL") else 20):
+        made = record(f"resp_{number}", status="in_progress", background=True, tenant="t")
+        await store.create(made, [])
+        both = [
+            Question(
+                id=f"question_{number}_{which}",
+                tenant="t",
+                response_id=made.id,
+                call_id=f"call_{which}",
+                root_id=made.id,
+                kind="question",
+                body={},
+                created_at=1000,
+            )
+            for which in range(2)
+        ]
+        made.parked = True
+        await store.update(made, questions=both)
+        ends = await asyncio.gather(*(store.questions.answer("t", one.id, {"text": "a"}) for one in both))
+        assert sorted(ready for _, ready in ends) == [False, True]
+
+
+async def test_several_questions_are_answered_together_or_none_of_them(store: Store) -> None:
+    question = await asked(store)
+    with pytest.raises(NotFoundError):
+        await store.questions.answer_together("t", {question.id: {"text": "a"}, "question_9": {"text": "b"}})
+    [found] = await store.questions.of_run("t", question.root_id)
+    assert found.status == "open"
+    [ended], _ = await store.questions.answer_together("t", {question.id: {"text": "a"}})
+    assert (ended.status, ended.answer) == ("answered", {"text": "a"})

@@ -19,10 +19,12 @@ _ASK = f"""
     INSERT INTO questions ({QUESTION}, tell_at) VALUES ({", ".join("?" * 14)})
     ON CONFLICT (id) DO NOTHING"""  # noqa: S608
 _GET = f"SELECT {QUESTION} FROM questions WHERE id = ? AND tenant = ?"  # noqa: S608
-_LOCKED = f"{_GET} {LOCK}"
+_ROOT = f"SELECT 1 FROM responses WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
 # The empty text keeps SQLite from searching all questions of the tenant by the index of lists.
 _OF_RESPONSE = f"""
     SELECT {QUESTION} FROM questions WHERE response_id = ? AND tenant || '' = ? ORDER BY number"""  # noqa: S608
+_OF_RUN = f"""
+    SELECT {QUESTION} FROM questions WHERE root_id = ? AND tenant || '' = ? ORDER BY number"""  # noqa: S608
 _NUMBER = "SELECT number FROM questions WHERE id = ? AND tenant = ?"
 _PAGE = f"""
     SELECT {QUESTION} FROM questions WHERE tenant = ? AND (? = '' OR status = ?)
@@ -92,6 +94,11 @@ class QuestionStore(Transactions):
         return [question_of(row) for row in database.execute(_OF_RESPONSE, (response_id, tenant)).fetchall()]
 
     @reads
+    def of_run(self, database: Database, tenant: str, root_id: str) -> list[Question]:
+        """Return the questions of a response and of its sub-agents, in the order of asking."""
+        return [question_of(row) for row in database.execute(_OF_RUN, (root_id, tenant)).fetchall()]
+
+    @reads
     def list_questions(
         self,
         database: Database,
@@ -134,31 +141,25 @@ class QuestionStore(Transactions):
         comes with the response that continues it.
         """
         text = None if answer is None else encoded(answer)
-        return await self._answer(tenant, question_id, change=(status, text, int(time.time()), by))
+        [question], ready = await self._answer(tenant, question_id, {question_id: (status, text, int(time.time()), by)})
+        return question, ready
+
+    async def answer_together(self, tenant: str, answers: Mapping[str, JSON]) -> tuple[list[Question], bool]:
+        """Answer open questions of one run, all or none; return and raise as `answer` does."""
+        now = int(time.time())
+        changes: dict[str, Row] = {name: ("answered", encoded(said), now, None) for name, said in answers.items()}
+        return await self._answer(tenant, min(changes), changes)
 
     @writes
     def _answer(
-        self,
-        database: Database,
-        tenant: str,
-        question_id: str,
-        *,
-        change: Row,
-    ) -> tuple[Question, bool]:
-        row = database.execute(_LOCKED, (question_id, tenant)).fetchone()
-        if row is None:
-            raise question_not_found(question_id)
-        question = question_of(row)
-        if change[0] == "answered" and question.status == "open":
-            parks = database.execute(_PARKS, (question.response_id, tenant)).fetchone()
-            if parks is not None and not parks[0]:
-                raise answered_by_continuing(question)
-        if database.execute(_ANSWER, (*change, question_id, tenant)).rowcount == 0:
-            raise already_answered(question)
-        question = question_of(database.execute(_GET, (question_id, tenant)).fetchone())
-        if database.execute(_STILL_OPEN, (question.response_id, tenant)).fetchone() is not None:
-            return question, False
-        return question, database.execute(_UNPARK, (question.root_id, tenant)).rowcount > 0
+        self, database: Database, tenant: str, _question_id: str, changes: Mapping[str, Row]
+    ) -> tuple[list[Question], bool]:
+        ready = False
+        ended = [_end(database, tenant, question_id, change) for question_id, change in changes.items()]
+        for question in ended:
+            if database.execute(_STILL_OPEN, (question.response_id, tenant)).fetchone() is None:
+                ready |= database.execute(_UNPARK, (question.root_id, tenant)).rowcount > 0
+        return ended, ready
 
     @writes
     def cancel_all(self, database: Database, tenant: str, root_id: str, now: int) -> None:
@@ -242,6 +243,27 @@ class QuestionStore(Transactions):
     def told(self, database: Database, tenant: str, question_id: str) -> None:
         """Take note that people know of a question."""
         database.execute(_TELL_AT, (None, question_id, tenant))
+
+
+def _end(database: Database, tenant: str, question_id: str, change: Row) -> Question:
+    """End an open question, and return it."""
+    question = _get(database, tenant, question_id)
+    # Those of one run are ended one after the other: each of two at a time would find the other one open.
+    database.execute(_ROOT, (question.root_id, tenant)).fetchone()
+    if change[0] == "answered":
+        parks = database.execute(_PARKS, (question.response_id, tenant)).fetchone()
+        if question.status == "open" and parks is not None and not parks[0]:
+            raise answered_by_continuing(question)
+    if database.execute(_ANSWER, (*change, question_id, tenant)).rowcount == 0:
+        raise already_answered(_get(database, tenant, question_id))
+    return _get(database, tenant, question_id)
+
+
+def _get(database: Database, tenant: str, question_id: str) -> Question:
+    row = database.execute(_GET, (question_id, tenant)).fetchone()
+    if row is None:
+        raise question_not_found(question_id)
+    return question_of(row)
 
 
 def question_not_found(question_id: str) -> NotFoundError:
