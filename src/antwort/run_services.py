@@ -203,6 +203,7 @@ class FunctionCalls(Protocol):
         `key` names the call within the caller's; without one, calls are numbered in the order in which they are made.
         `references` are the ids of variables that are handed on: `{"$ref": id}` stands for them in the arguments. All
         else that reads like a reference is data.
+        A function that ends the agent ends it when the call that calls it is over, unless that fails.
         If the call waits for somebody, SuspendedError is raised: let it pass, when other calls are done.
         """
 

@@ -78,6 +78,7 @@ def nested(name: str, **arguments: Any) -> JSON:
 
 ASK: Any = {"type": "function", "name": "ask_user"}
 EACH: Any = {"type": "function", "name": "each"}
+FINAL: Any = {"type": "function", "name": "final_answer"}
 QUESTION = nested("ask_user", question="Which one?")
 
 
@@ -97,12 +98,22 @@ def test_results_are_values_where_they_are_json_and_texts_where_they_are_texts(t
 
 
 def test_what_is_wrong_is_a_result(tmp_path: Path) -> None:
-    calls = [nested("add", a="x"), nested("nope"), nested("each", calls=[]), nested("final_answer", result="x")]
+    calls = [nested("add", a="x"), nested("nope"), nested("each", calls=[])]
     with stage_of(tmp_path, Shop(), [each(*calls), "Done."]) as stage:
         create(stage, False, input="Go!")
         [output] = outputs(stage)
-        assert output.count("can be called from here") == 3
+        assert output.count("can be called from here") == 2
         assert "valid integer" in output
+
+
+def test_a_call_that_ends_the_run_ends_it_when_the_one_that_makes_it_is_over(tmp_path: Path) -> None:
+    shop = Shop()
+    calls = [nested("final_answer", result="x"), nested("add", a=1)]
+    with stage_of(tmp_path, shop, [each(*calls)]) as stage:
+        response = create(stage, False, input="Go!", tools=[EACH, FINAL])
+        assert (response.status, response.output_text) == ("completed", "x")
+        assert shop.counted == ["call_1.k1"]
+        assert len(stage.requests) == 1
 
 
 def test_no_more_run_at_once_than_may(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """Whether a call is executed: what the request, the limits and the agent's policy say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -59,16 +59,19 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
             return f"{name} may not be called now."
         if not target.is_direct:
             return f"{name} may only be called by a program."
-        if target.spec is not None and target.spec.ends_agent and self._waits(turn):
-            return "The user is asked something in the same turn. Give your result when you have read the answer."
-        return None
+        return self.ending_refusal(target, (call.name for call in turn))
 
-    def _waits(self, turn: Sequence[ModelCall]) -> bool:
-        """Tell whether the response ends after a turn, because somebody has to say something first."""
-        if self._plan.response.background:
-            return False
-        targets = [self._plan.toolset.targets.get(call.name) for call in turn]
-        return any(target is not None and (target.suspends or self.needs_approval(target)) for target in targets)
+    def ending_refusal(self, target: Target, turn: Iterable[str]) -> str | None:
+        """Return why a call may not end the agent, if it would: somebody has to say something after its turn.
+
+        `turn` are the functions that the model calls in it.
+        """
+        if target.spec is None or not target.spec.ends_agent or self._plan.response.background:
+            return None
+        targets = [self._plan.toolset.targets.get(name) for name in turn]
+        if not any(other is not None and (other.suspends or self.needs_approval(other)) for other in targets):
+            return None
+        return "The user is asked something in the same turn. Give your result when you have read the answer."
 
     def nested_refusal(self, target: Target, *, asks: bool) -> str | None:
         """Count a call that is executed, whoever makes it; return why one is not."""

@@ -16,12 +16,19 @@ from antwort.engine.call_items import OWN, UNASKED, call_item, found_fields, out
 from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, is_waiting, note_wait, waited_for
 from antwort.engine.emitter import ModelCall
 from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, RETURNED, SAID_BEFORE, TOLD, WAITING
-from antwort.engine.nested_calls import NESTED, CallServices, NestedCalls, goes_on, nested_questions
+from antwort.engine.nested_calls import (
+    ANSWERED,
+    NESTED,
+    CallServices,
+    GivenAnswer,
+    NestedCalls,
+    goes_on,
+    nested_questions,
+)
 from antwort.engine.progress import CallProgress
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.functions import FunctionSpec, Hosted, ToolResult
-from antwort.run_services import Variable
 from antwort.storage.base import JournalEntry
 from antwort.suspension import Suspension
 from antwort.types import JSON
@@ -30,8 +37,6 @@ from antwort.wire.ids import new_id
 from antwort.wire.items import failed_status
 
 logger = logging.getLogger(__name__)
-
-_ANSWERED = "(given as the answer)"
 
 
 class ServerCall(msgspec.Struct, frozen=True):
@@ -212,8 +217,16 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             await let_go(held)
         if result.suspension is None:
             nested.close()
+            if not result.is_error and (given := nested.answer) is not None:
+                self._give(call, given)
         self.progress()
         return result
+
+    def _give(self, call: ServerCall, given: GivenAnswer) -> None:
+        """Take note of what a call has given as the answer."""
+        call.record["answer"] = self._given[call.position] = given.text
+        if given.reference is not None:
+            call.record[RETURNED] = given.reference
 
     async def _measure_room(self) -> int | None:
         """Return how many characters the result of each call of this turn may have."""
@@ -357,10 +370,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         record["output"], record["status"] = result.output, result.status
         record.pop(WAITING, None)
         if call.spec is not None and call.spec.ends_agent and not result.is_error:
-            record["output"], record["answer"] = _ANSWERED, result.output
-            if isinstance(result.value, Variable):
-                record[RETURNED] = result.value.id
-            self._given[call.position] = result.output
+            record["output"] = ANSWERED
+            self._give(call, GivenAnswer.of(result))
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)
         if item["type"] == OWN:

@@ -30,7 +30,7 @@ from antwort.engine.totals import Totals
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import ToolResult
 from antwort.functions.output import NOTHING
-from antwort.run_services import CallableFunction, CallResult
+from antwort.run_services import CallableFunction, CallResult, Variable
 from antwort.storage.base import JournalEntry
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
@@ -48,6 +48,23 @@ _KEY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
 _APPROVED = "approved"
 _REFERENCES = "references"
 """Where it has the ids in its arguments that are references; all else is data."""
+ANSWERED = "(given as the answer)"
+"""What whoever calls a function that ends the agent gets of it."""
+_ANSWER = "gives"
+"""Where a call that ends the agent has the answer: it counts when the call that makes it is over."""
+
+
+class GivenAnswer(msgspec.Struct, frozen=True):
+    """What a function that ends the agent has given as the answer."""
+
+    text: str
+    reference: str | None = None
+    """The id of the variable that it gives back, if it gives one."""
+
+    @classmethod
+    def of(cls, result: ToolResult) -> "GivenAnswer":
+        """Return what a result gives."""
+        return cls(result.output, result.value.id if isinstance(result.value, Variable) else None)
 
 
 class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -139,6 +156,15 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
                 interrupt(entry, self._shared.emitter)
                 self._shared.journal.change(position)
 
+    @property
+    def answer(self) -> GivenAnswer | None:
+        """What the last of the calls has given that end the agent; None if there was none."""
+        if self._known is None and not self._attached:
+            return None
+        calls = [self._shared.journal.entries[position].call or {} for position in self._positions.values()]
+        given = [call[_ANSWER] for call in calls if _ANSWER in call]
+        return msgspec.convert(given[-1], GivenAnswer) if given else None
+
     def _check_open(self) -> None:
         """Raise a FunctionError if the caller is done: a task that it has left behind may go on without it."""
         if self._closed:
@@ -161,8 +187,12 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             record[_REFERENCES] = references
         async with self._shared.slots:
             self._check_open()
-            asks = self._shared.admission.needs_approval(target)
-            refusal = self._shared.admission.nested_refusal(target, asks=asks)
+            admission = self._shared.admission
+            asks = admission.needs_approval(target)
+            refusal = None
+            if target.spec is not None and target.spec.ends_agent:
+                refusal = admission.ending_refusal(target, self._turn)
+            refusal = refusal or admission.nested_refusal(target, asks=asks)
             if refusal is not None:
                 return await self._end(record, ToolResult.error(refusal, "denied"), {})
             if asks:
@@ -206,6 +236,9 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             await self._store(record)  # it is known to have started before it starts
         sources = self._sources.noting()
         result = await self._run(record, target, sources, attached=attached)
+        if target.spec.ends_agent and result.suspension is None and not result.is_error:
+            record[_ANSWER] = msgspec.to_builtins(GivenAnswer.of(result))
+            result = ToolResult(ANSWERED)
         return await self._end(record, result, sources.noted(), is_shown=self._shared.plan.shown.calls)
 
     async def _run(self, record: JSON, target: Target, sources: Sources, *, attached: bool) -> ToolResult:
@@ -287,6 +320,13 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         self._shared.journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
 
     @property
+    def _turn(self) -> list[str]:
+        """The functions that the model calls in this turn."""
+        turn, said = self._shared.totals.turns, self._shared.journal.said()
+        calls = [entry.call for entry in said if entry.direction == "output" and entry.call is not None]
+        return [str(call["name"]) for call in calls if call.get("turn") == turn]
+
+    @property
     def _caller(self) -> JSON:
         return {"type": "program", "caller_id": self._call_id}
 
@@ -358,7 +398,7 @@ def _is_callable(target: Target) -> bool:
     spec = target.spec
     if not target.is_programmatic or target.tool is not None:
         return False
-    return spec is None or not (spec.calls_functions or spec.ends_agent)
+    return spec is None or not spec.calls_functions
 
 
 def _parameters(target: Target) -> Mapping[str, Any]:

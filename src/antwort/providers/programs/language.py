@@ -96,14 +96,14 @@ METHODS = [
 ]
 LACKS = (
     Lack(
-        "inheritance (class A(B), also of Exception, Enum, NamedTuple, TypedDict)",
+        "inheritance, also of Exception, Enum, NamedTuple",
         "write plain classes and dataclasses that hold each other, and raise ValueError or RuntimeError",
         "class A:\n    pass\nclass B(A):\n    pass",
         r"^[ \t]*class\s+\w+\s*\(\s*\w",
         "class inheritance",
     ),
     Lack(
-        "decorators of methods (property, classmethod, staticmethod)",
+        "decorators of methods (property)",
         "write methods without them, and functions outside of the class",
         "class A:\n    @property\n    def x(self):\n        return 1",
         r"^[ \t]+@",
@@ -139,7 +139,7 @@ LACKS = (
         r"^[ \t]*except\s*\*",
         "exception groups",
     ),
-    Lack("type aliases (type X = …)", "assign: X = int", "type X = int", r"^[ \t]*type\s+\w+\s*=", "type aliases"),
+    Lack("type aliases", "assign: X = int", "type X = int", r"^[ \t]*type\s+\w+\s*=", "type aliases"),
     Lack(
         "gather(return_exceptions=True)",
         "gather an async function of your own that has try and except around the call, and returns the error",
@@ -155,42 +155,42 @@ LACKS = (
         "module 'asyncio' has no attribute|from 'asyncio'",
     ),
     Lack(
-        f"in classes {', '.join(METHODS)}",
+        "order, length and truth of your classes (__lt__, __len__ and the like)",
         "write a method with a name of its own, and call it; sort with a key",
         "class A:\n    def __len__(self):\n        return 3\nlen(A())",
         rf"\bdef\s+(?:{'|'.join(METHODS)}|__await__|__delattr__|__setattr__|__missing__)\b",
         r"not supported between instances of|has no len\(\)|is not reversible|for \+=",
     ),
     Lack(
-        "functions as the replacement in re.sub",
+        "functions in re.sub",
         "go through re.finditer, and join the parts",
         'import re\nre.sub("a", lambda m: "b", "a")',
         r"\.sub\([^\n]{0,300}\blambda\b",
         r"callable replacement",
     ),
     Lack(
-        "attributes of exceptions (args of several, __cause__, pos)",
+        "attributes of exceptions",
         "use str(error)",
         "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    e.__cause__",
         r"\.(?:pos|lineno|colno|__cause__|__context__|__traceback__|with_traceback|add_note)\b",
         r"Error' object has no attribute|exceptions can only be called with",
     ),
     Lack(
-        "attributes of functions (__name__, __doc__)",
+        "attributes of functions (__name__)",
         "keep names in a dict",
         "def f():\n    pass\nf.__name__",
         r"(?<!\))(?<!__class__)\.__(?:name|doc|dict|wrapped)__",
         r"'function' object has no attribute|has no attribute '__dict__'",
     ),
     Lack(
-        "methods of types as functions (str.lower, int.from_bytes)",
+        "methods of types as functions (str.lower)",
         "write a lambda, as in key=lambda s: s.lower()",
         'sorted("bA", key=str.lower)',
         r"\b(?:str|int|bytes|float)\.[a-z]\w*",
         r"type object '\w+' has no attribute",
     ),
     Lack(
-        f"the functions {', '.join(BUILTINS)}",
+        "callable, dir, globals, super, vars and the like",
         "do without: what there is, is what you have defined",
         "callable(1)",
         rf"(?<![\w.])(?:{'|'.join(BUILTINS)})\s*\(",
@@ -253,19 +253,18 @@ def advice(error: str) -> str:
 
 
 CALLS = """\
-Run a Python program that calls functions. Use it for loops, and for many calls: only the end is read.
-
+Run a Python program that calls functions, for loops and many calls. You read what it prints, and the value of its \
+last expression. Names stay for your next program.
 Your functions are async functions of the same names: `r = await name(key=value)`, many at once with \
-`await asyncio.gather(*[name(key=x) for x in xs])`. They return what they give as dicts, lists, numbers, or text; one \
-that fails raises RuntimeError. A long result is a dict with "$ref": `v = await variable(it)`.
-Variables: `v = await variable("key")`, `v.size`, `await v.read(offset, limit)` (bytes, returns text), \
-`await v.lines(first, count)`, `await v.grep(pattern)`, `await v.load()` if it is small; \
-`await set_variable(key, value)`, `await variables()`. Pass a variable to a function as it is.
-You read what is printed, and the value of the last expression. Names stay for your next program."""
+`await asyncio.gather(*[name(key=x) for x in xs])`. They return dicts, lists, numbers or text; one that fails raises \
+RuntimeError; one that ends your work ends it with the program. A long result is a dict with "$ref": \
+`v = await variable(it)`.
+Variables: `v = await variable("key")`, `v.size`, `await v.read(offset, limit)` (bytes, as text), \
+`await v.lines(first, count)`, `await v.grep(pattern, limit)`, `await v.load()` if small; \
+`await set_variable(key, value)`, `await variables()`. Pass a variable to a function as it is."""
 
 SUBSET = f"""\
-It is a subset of Python. There are no files, network, packages or environment; of the standard library the \
-usual parts of {", ".join(MODULES)}.
+It is a subset of Python, without files, network and packages. There are the usual parts of {", ".join(MODULES)}.
 Not understood: {"; ".join(lack.label for lack in LACKS)}."""
 
 WHOLE = """\

@@ -2,8 +2,10 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Annotated
+from typing import Annotated, Any
 
+import msgspec
+from pydantic import BeforeValidator
 from typing_extensions import override
 
 from antwort.provider import Context, Effect, Field, FunctionError, Scope, function
@@ -13,6 +15,12 @@ from antwort.providers.user.webhook import Webhook, signing_key
 
 _MOST = 10_000_000
 """Characters of a final answer. It is the answer, so nothing of it is left out."""
+
+
+def _written(result: Any) -> Any:
+    """Write what is no text as JSON: programs give numbers, lists and dicts."""
+    return result if result is None or isinstance(result, str) else msgspec.json.encode(result).decode()
+
 
 Choices = Annotated[list[str], Field(min_length=1, max_length=100, description="The answers to choose from")]
 Seconds = Annotated[float, Field(gt=0, description="Seconds after which to go on without an answer")]
@@ -73,7 +81,10 @@ class User(QuestionRoutes):
 
     @function(scope=Scope.USER, effect=Effect.END_RUN, max_output=_MOST, spill=False)
     async def final_answer(
-        self, result: Annotated[str, Field(description="The whole answer, as the user is to read it")]
+        self,
+        result: Annotated[
+            str, BeforeValidator(_written), Field(description="The whole answer, as the user is to read it")
+        ],
     ) -> str:
-        """Present the final result to the human user and end the work. Other calls of the same turn are made first."""
+        """Present the final result to the human user and end the work, after the other calls of the turn."""
         return result
