@@ -1,4 +1,4 @@
-"""A question about a document that fits into no window: the agent reads it in parts, with sub-agents, and answers.
+"""A question about a document that fits into no window: by one program, the agent divides it among others and answers.
 
 It runs offline: a scripted model says what a real one might. Give a real one instead with `backend="http://…/v1"`.
 """
@@ -28,17 +28,25 @@ def document() -> bytes:
     return "\n".join(lines).encode()
 
 
+PROGRAM = f"""
+import asyncio
+log = await variable("log.txt")
+size = {LINES // PARTS}
+found = await asyncio.gather(*[
+    spawn_agent(prompt=f"Which nights in lines {{1 + size * n}}-{{size * (n + 1)}} were unusual?", context=log)
+    for n in range({PARTS})
+])
+await final_answer(" ".join([one["result"] for one in found if one["result"] != "None."]))
+"""
+
+
 def model() -> ScriptedBackend:
     """Return a model that divides the document among sub-agents, each of which searches its part."""
     size = LINES // PARTS
     parts = [f"{1 + size * part}-{size * (part + 1)}" for part in range(PARTS)]
-    configs = [
-        {"prompt": f"Which nights in lines {part} were unusual?", "context": {"$ref": "log.txt"}} for part in parts
-    ]
-    found = ["The ship passed in night 4711.", "None.", "None.", "The ship came back in night 17000."]
+    found = ["A ship without lights passed in night 4711.", "None.", "None.", "It came back in night 17000."]
     steps = [
-        turn(calls=[call("store_summarize", key="log.txt", length=300)]),
-        turn(calls=[call("spawn_many", configs=configs)]),
+        turn(calls=[call("run_program", code=PROGRAM)]),
         *(
             turn(calls=[call("store_get", key="log.txt", grep="ship")], by=matching(last=f"lines {part} were"))
             for part in parts
@@ -47,7 +55,6 @@ def model() -> ScriptedBackend:
             turn(calls=[call("return_result", value=text)], by=partial(_has_read, part))
             for part, text in zip(parts, found, strict=True)
         ),
-        turn("A ship without lights passed in night 4711 and came back in night 17000."),
     ]
     return ScriptedBackend(steps)
 

@@ -1,7 +1,7 @@
 """Sub-agents as functions see them: what one is asked to do, and what came of it."""
 
-from collections.abc import Sequence
-from typing import Literal, Protocol, TypedDict, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from msgspec import Struct
 
@@ -18,16 +18,24 @@ class AgentTask(Struct, frozen=True):
     agent: str | None = None
     """Its profile in the configuration; that of its parent if not given."""
     model: str | None = None
+    """That of its profile if not given, else its parent's."""
     instructions: str | None = None
     functions: Sequence[str] | None = None
     """All that it may call; what its parent may if not given."""
     max_output_tokens: int | None = None
+    max_turns: int | None = None
+    """Turns that it may take; never more than its parent."""
+    output_schema: Mapping[str, Any] | None = None
+    """The JSON Schema that its result has to fit: it is told so once if it does not, and has failed after that."""
     only_answers: bool = False
     """The model is asked once, without functions: there is no loop."""
     timeout: float | None = None
     """Seconds that it may take; what it has said until then is its result."""
     continues: str | None = None
-    """The id of an agent that gets this as further input, after its last answer."""
+    """The id of an agent that gets this as further input, after its last answer. It stays as it is.
+
+    So what is not given here is as it was: profile, model, instructions, functions, turns and tokens.
+    """
 
 
 class AgentOptions(TypedDict, total=False):
@@ -38,6 +46,8 @@ class AgentOptions(TypedDict, total=False):
     instructions: str | None
     functions: Sequence[str] | None
     max_output_tokens: int | None
+    max_turns: int | None
+    output_schema: Mapping[str, Any] | None
     timeout: float | None
 
 
@@ -55,6 +65,8 @@ class AgentResult(Struct, frozen=True):
     usage: Usage | None = None
     reference: str | None = None
     """The id of the variable that it has given back; its text is only what stands for that."""
+    is_json: bool = False
+    """Whether the text, or the variable, is JSON that fits the schema of its task."""
 
     @property
     def is_answer(self) -> bool:
@@ -98,6 +110,9 @@ class Agents(Protocol):
     def of(self, ctx: Context) -> "SubAgents":
         """Return what a call can do with sub-agents."""
 
+    def check_model(self, ctx: Context, model: str) -> None:
+        """Raise a FunctionError if the model of this agent may not choose that model for sub-agents."""
+
     async def run(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[AgentResult]:
         """Let sub-agents work, and wait for all of them; results are in the order of the tasks.
 
@@ -128,6 +143,13 @@ class SubAgents(Struct, frozen=True):
 
     service: Agents
     ctx: Context
+
+    def check_model(self, model: str) -> None:
+        """Raise a FunctionError if the agent may not choose that model for others.
+
+        Functions choose any; this is for those that are told by a model which one to use.
+        """
+        self.service.check_model(self.ctx, model)
 
     async def run(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
         """Let a sub-agent work, and wait for it."""

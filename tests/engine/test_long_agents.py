@@ -132,7 +132,7 @@ async def small(
 ) -> AsyncIterator[tuple[Antwort, SmallModel]]:
     brain = SmallModel(reader.decide, tells=tells)
     settings = {"data_dir": folder, "engine": {"max_turns": 2 * READS + 10, **engine}}
-    providers = {name: {"enabled": True} for name in ("variables", "sub_agents")}
+    providers = {name: {"enabled": True} for name in ("variables", "sub_agents", "programs", "user")}
     async with Antwort(Config.model_validate({**settings, "providers": providers}), backend=brain) as app:
         await app.values.write(Place(ANONYMOUS_TENANT), "document", _document(lines), kind="text")
         yield app, brain

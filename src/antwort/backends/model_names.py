@@ -29,6 +29,9 @@ class ModelNames:
     def __contains__(self, name: str) -> bool:
         return name in self._names
 
+    def __iter__(self) -> Iterator[str]:
+        return iter(sorted(self._names))
+
     def find(self, name: str) -> str | None:
         """Return what a model is to be asked by that the list has in any way; None if it does not."""
         return name if name in self._names else self.same(name) or self.matching(name)

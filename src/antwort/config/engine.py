@@ -133,6 +133,10 @@ class AgentConfig(Settings):
         default=[],
         description="Other agents that it may start; besides those only itself, with no function that it lacks.",
     )
+    models: list[str] = Field(
+        default=[],
+        description="Other models that it may choose for agents that it starts, or patterns such as `gpt-*`.",
+    )
     approval: ApprovalPolicy | None = Field(
         default=None,
         description="Whether its calls wait for a yes: always, never, or that by function; as functions say if none.",
@@ -176,6 +180,9 @@ class RunConfig(Settings):
     )
     agents: list[str] = Field(
         default=[], description="Agents of the configuration that requests may start which ask for no agent themselves."
+    )
+    models: list[str] = Field(
+        default=[], description="Models that such requests may choose for agents that they start, or patterns."
     )
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 import msgspec
 
+from antwort.backends.model_names import ModelNames
 from antwort.budget import RunLimits
 from antwort.config import AgentConfig, ApprovalPolicy, RunConfig
 from antwort.engine.tools import Toolset
@@ -44,6 +45,8 @@ class Profile(msgspec.Struct, frozen=True):
     functions: tuple[str, ...] | None
     agents: frozenset[str]
     """Other agents that it may start."""
+    models: ModelNames
+    """Other models that it may choose for those."""
     approval: ApprovalPolicy | None
     max_input: int | None
     max_window: int | None
@@ -61,6 +64,7 @@ class Profile(msgspec.Struct, frozen=True):
             agent.model,
             None if agent.functions is None else tuple(agent.functions),
             frozenset(agent.agents),
+            ModelNames(agent.models),
             agent.approval,
             agent.max_input,
             agent.max_window,

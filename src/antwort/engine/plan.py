@@ -10,7 +10,7 @@ from antwort.agents import AgentTask
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
 from antwort.engine.approvals import ApprovedCall, ResumedCall
-from antwort.engine.parameters import least
+from antwort.engine.parameters import joined, least
 from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target, Toolset
 from antwort.errors import FunctionError, did_you_mean
@@ -45,6 +45,8 @@ class Shown(msgspec.Struct, frozen=True):
 AS_USUAL = Shown()
 _FOR_PARENT, _SHARE_FOR_PARENT = 60.0, 5
 """Seconds that are left to an agent when those below it have to end, or this part of its time if that is less."""
+
+_WANTED = "Your result has to be JSON that fits this JSON Schema, and nothing else: {}"
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -138,6 +140,18 @@ class ChildWork(msgspec.Struct, frozen=True):
     """Which of the agents of that call it is."""
     deadline: float | None = None
     """When its time is over, by `time.monotonic`; of one that has begun."""
+    previous: str | None = None
+    """The response that it continues."""
+
+    @property
+    def is_second_try(self) -> bool:
+        """Whether it is done again by an agent whose result did not fit: such work has the numbers below zero."""
+        return self.index < 0
+
+    def again(self, agent_id: str, response_id: str, problem: str) -> "ChildWork":
+        """Return it for an agent whose result did not fit: it is told why."""
+        task = msgspec.structs.replace(self.task, prompt=problem, continues=agent_id)
+        return msgspec.structs.replace(self, task=task, index=second_try(self.index), previous=response_id)
 
     def begun(self) -> "ChildWork":
         """Return it as it begins: it ends in time for its parent to go on, with what has come of it."""
@@ -211,25 +225,31 @@ class ChildWork(msgspec.Struct, frozen=True):
             plan,
             parent=self.lineage,
             approvals_above=above if parent.approval in above else (*above, parent.approval),
-            max_turns=min(plan.max_turns, parent.max_turns),
+            max_turns=min(plan.max_turns, parent.max_turns, self.task.max_turns or parent.max_turns),
             max_tool_calls=least(plan.max_tool_calls, parent.max_tool_calls),
             max_output_tokens=least(plan.max_output_tokens, parent.max_output_tokens),
         )
 
 
-def child_request(work: ChildWork, previous: str | None) -> CreateResponse:
+def second_try(index: int) -> int:
+    """Return the number of the second try of an agent's work, or, of that, the number of the first."""
+    return -1 - index
+
+
+def child_request(work: ChildWork) -> CreateResponse:
     """Return what a sub-agent is asked as a request."""
     parent, task = work.parent, work.task
+    wanted = "" if task.output_schema is None else _WANTED.format(msgspec.json.encode(task.output_schema).decode())
     return CreateResponse(
         model=task.model or parent.response.model,
         input=task.prompt,
-        instructions=task.instructions,
+        instructions=joined(task.instructions, wanted or None),
         agent=task.agent or parent.profile,
         tools=work.tools or (None if parent.create.tools is None else []),
         store=parent.create.store,
         background=parent.response.background or None,
         max_output_tokens=task.max_output_tokens,
-        previous_response_id=previous,
+        previous_response_id=work.previous,
         truncation=parent.create.truncation,
         context_management=parent.create.context_management,
         multi_agent=parent.create.multi_agent,

@@ -88,7 +88,7 @@ class Planner:
         self._profiles: dict[str | None, Profile] = {
             name: Profile.of(name, agent, max_turns=settings.max_turns) for name, agent in agents.items()
         }
-        unnamed = AgentConfig(agents=settings.run.agents)
+        unnamed = AgentConfig(agents=settings.run.agents, models=settings.run.models)
         self._no_profile = Profile.of(None, unnamed, max_turns=settings.max_turns)
         self._toolsets = toolsets
         self._models = models
@@ -226,13 +226,13 @@ class Planner:
         ]
         return replace(plan, approvals=approvals, resumed=resumed)
 
-    async def plan_child(self, work: ChildWork, *, previous: str | None = None, recall: Recall | None = None) -> Plan:
+    async def plan_child(self, work: ChildWork, *, recall: Recall | None = None) -> Plan:
         """Plan the response of a sub-agent: with the run, budget, deadline and functions of its parent.
 
-        `previous` is the response that it continues; `recall` as with `plan`.
+        `recall` as with `plan`.
         """
-        parent = work.parent
-        create = child_request(work, previous)
+        parent, previous = work.parent, work.previous
+        create = child_request(work)
         plan = self._decide(create, parent.ctx, new_id("resp"), parent.shown, work)
         history: list[JournalEntry] = []
         if previous is not None:
@@ -243,7 +243,8 @@ class Planner:
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         if plan.max_input is not None and self._values is not None and not work.task.only_answers:
             variables = self._values.of(plan.ctx)
-            entries = await LongInput(variables, plan.max_input, self._large_work, "agent").shortened(entries)
+            most = max(1, plan.max_input - len(create.instructions or ""))  # its task has both
+            entries = await LongInput(variables, most, self._large_work, "agent").shortened(entries)
         response = plan.response
         await self._name_model(create, response)
         plan = await _prepared(plan, parent.history, parent.input, refuses=False)
@@ -360,13 +361,16 @@ class Planner:
             ctx = self._root(ctx, profile.name, response, create)
         else:
             ctx = work.context(profile.name, response.id)
+            if work.task.model is not None and work.task.model != profile.name:
+                response.model = work.task.model
             is_other = self._is_other(profile, work.parent)
             wanted = work.functions(wanted, is_other=is_other)
             # The profile of another agent says what it has instead.
             tools = () if is_other and wanted is not None else work.among(tools)
         brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
         listed = create.tools is not None or bool(brought)
-        if work is not None and work.task.only_answers:
+        only_answers = work is not None and work.task.only_answers
+        if only_answers:
             toolset = Toolset()
         else:
             waits = response.background
@@ -378,7 +382,7 @@ class Planner:
             create,
             ctx,
             response,
-            joined(profile.instructions, create.instructions),
+            create.instructions if only_answers else joined(profile.instructions, create.instructions),
             toolset,
             choice,
             max_turns=profile.max_turns,
@@ -410,6 +414,17 @@ class Planner:
                 "is as you are."
             )
         return True
+
+    def check_model(self, parent: Plan, model: str) -> None:
+        """Raise a FunctionError if an agent may not choose a model for those that it starts."""
+        profile = self._profiles.get(parent.profile, self._no_profile)
+        if model in {parent.response.model, profile.model} or profile.models.find(model) is not None:
+            return
+        names = ", ".join(f"'{name}'" for name in profile.models) or "none"
+        raise FunctionError(
+            f"You may not choose the model '{model[:64]}'. Others than yours that you may: {names}. Without a name an "
+            "agent has the model of its profile, or yours."
+        )
 
     def _root(self, ctx: Context, name: str | None, response: ResponseObject, create: CreateResponse) -> Context:
         """Return the context of a root agent that begins a run."""

@@ -4,23 +4,29 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from antwort.agents import AgentInfo, AgentResult
+from antwort.agents import AgentInfo, AgentResult, AgentTask
 from antwort.engine.history import RETURNED
 from antwort.engine.loop import Loop
+from antwort.engine.plan import second_try
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.wire.responses import ResponseObject, Usage
 
 
-def result_of(response: ResponseObject, agent_id: str, entries: Sequence[JournalEntry]) -> AgentResult:
-    """Return what came of an agent, by its response, and by its journal if it has given a variable back."""
+def result_of(response: ResponseObject, agent_id: str, entries: Sequence[JournalEntry], task: AgentTask) -> AgentResult:
+    """Return what came of an agent, by its response, and by its journal if it has given a variable back.
+
+    The result of a task that has a schema is only what was said last.
+    """
     reason = None
     if response.error is not None:
         reason = response.error.message
     elif response.incomplete_details is not None:
         reason = response.incomplete_details.reason
     status = response.status
-    reference = next((entry.call[RETURNED] for entry in entries if entry.call and RETURNED in entry.call), None)
-    return AgentResult(agent_id, response.id, status, response.output_text, reason, response.usage, reference)
+    given = [entry.call for entry in entries if entry.call is not None and "answer" in entry.call]
+    reference = given[-1].get(RETURNED) if given else None
+    text = response.output_text if task.output_schema is None else response.last_text
+    return AgentResult(agent_id, response.id, status, text, reason, response.usage, reference)
 
 
 def agent_id_of(record: ResponseRecord) -> str:
@@ -48,7 +54,7 @@ def stored_info(record: ResponseRecord) -> AgentInfo:
         response_id=record.id,
         parent_id=record.parent_id,
         call_id=record.parent_call_id,
-        index=record.child_index,
+        index=_number(record.child_index),
         name=str(record.extra.get("agent") or body.get("agent") or "root"),
         depth=int(record.extra.get("depth", 0)),
         status=body["status"],
@@ -69,7 +75,7 @@ def live_info(loop: Loop) -> AgentInfo:
         response_id=response.id,
         parent_id=None if parent is None else parent.response_id,
         call_id=None if parent is None else parent.call_id,
-        index=None if parent is None else parent.index,
+        index=None if parent is None else _number(parent.index),
         name=plan.ctx.agent.name,
         depth=plan.ctx.agent.depth,
         status=response.status,
@@ -78,3 +84,8 @@ def live_info(loop: Loop) -> AgentInfo:
         completed_at=response.completed_at,
         usage=response.usage,
     )
+
+
+def _number(index: int | None) -> int | None:
+    """Return which of the agents of a call one is, whichever try it is."""
+    return second_try(index) if index is not None and index < 0 else index

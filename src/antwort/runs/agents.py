@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.budget import Budget, Pause
@@ -19,14 +20,15 @@ from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
-from antwort.engine.plan import ChildWork, Plan
+from antwort.engine.plan import ChildWork, Plan, second_try
 from antwort.errors import APIError, FunctionError, FunctionUnavailableError
 from antwort.runs.agent_info import agent_id_of, last_of_each, live_info, result_of, stored_info
-from antwort.runs.family import Family, unknown_agent
+from antwort.runs.family import Family, Said, unknown_agent
 from antwort.runs.many_agents import in_turn, reporter
 from antwort.runs.outage import ModelOutage, patiently, pauses
 from antwort.runs.questions import PARTING
 from antwort.runs.recovery import load_answers
+from antwort.runs.typed_results import UNFIT, check_schema, typed, unfit
 from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
 from antwort.suspension import SuspendedError, Suspension
 from antwort.wire.responses import stored_response
@@ -50,6 +52,11 @@ class AgentRuns:
     def of(self, ctx: Context) -> SubAgents:
         """Return what a call can do with sub-agents."""
         return SubAgents(self, ctx)
+
+    def check_model(self, ctx: Context, model: str) -> None:
+        """Raise a FunctionError if the model of this agent may not choose that model for sub-agents."""
+        parent, _ = _caller(ctx)
+        self._engine.planner.check_model(parent, model)
 
     def watch(self, watcher: Callable[[AgentInfo], None]) -> None:
         """Let somebody be told of each sub-agent that begins, and that is done."""
@@ -90,13 +97,15 @@ class AgentRuns:
         works = _works(ctx, parent, tasks)
         begun = await self._begun(ctx)
         budget.take_agents(sum(work.index not in begun for work in works), _depth(ctx, tasks))
-        if parent.stored:
+        if any(task.output_schema is not None for task in tasks):
+            self._family(parent, budget)  # what they say is needed if it does not fit
+        elif parent.stored:
             self._see_to_the_end(parent, budget)
         report = reporter(ctx, len(tasks))
 
         async def one(number: int) -> AgentResult | None:
             work = works[number]
-            result = await self._result(work, begun.get(work.index))
+            result = await self._result(work, begun.get(second_try(work.index)) or begun.get(work.index))
             report()
             return result
 
@@ -115,10 +124,14 @@ class AgentRuns:
 
     async def _result(self, work: ChildWork, record: ResponseRecord | None) -> AgentResult | None:
         """Let a sub-agent work, or go on, and return what comes of it; None if it waits for somebody."""
-        if record is not None and record.status not in ACTIVE:
-            return await self._stored_result(record)
         work = work.begun()
+        if record is not None:
+            work = replace(work, task=_task_of(record), index=record.child_index or 0)
+            if record.status not in ACTIVE:
+                return await self._checked(await self._stored_result(record), work)
         try:
+            if record is None:
+                work = await self._continuing(work)
             loop = await self._new(work) if record is None else await self._go_on(work, record)
         except (APIError, FunctionError) as error:  # it cannot even be begun, or be taken up
             return AgentResult("", "", "failed", reason=str(error))
@@ -129,9 +142,8 @@ class AgentRuns:
     async def _new(self, work: ChildWork, *, detached: bool = False) -> Loop:
         parent = work.parent
         family = self._families.get(parent.root_id)
-        previous = await self._previous(work, family)
         recall: Recall | None = None if family is None else family.said
-        plan = await self._engine.planner.plan_child(work, previous=previous, recall=recall)
+        plan = await self._engine.planner.plan_child(work, recall=recall)
         journal = self._engine.journal(plan)
         if plan.stored:
             journal.record.extra = {
@@ -188,7 +200,7 @@ class AgentRuns:
                     return await self._give_up(loop, outage.last_error(error))
                 pause = longest
             else:
-                return None if loop.parked else self._done(loop, work)
+                break
             finally:
                 self._tell(loop)
             await asyncio.sleep(pause)
@@ -196,6 +208,7 @@ class AgentRuns:
             if again is None:
                 return await self._ended_elsewhere(loop.plan.ctx.tenant, loop.response.id)
             loop = again
+        return None if loop.parked else await self._checked(self._done(loop, work), work, loop)
 
     async def _again(self, loop: Loop, work: ChildWork) -> Loop | None:
         """Return the loop that goes on with a sub-agent whose work was broken off; None if it is over by now."""
@@ -212,14 +225,37 @@ class AgentRuns:
 
     def _done(self, loop: Loop, work: ChildWork) -> AgentResult:
         self._remember(loop, work)
-        return result_of(loop.response, loop.plan.ctx.agent_id or loop.response.id, loop.journal.entries)
+        agent_id = loop.plan.ctx.agent_id or loop.response.id
+        return result_of(loop.response, agent_id, loop.journal.entries, work.task)
+
+    async def _checked(self, result: AgentResult, work: ChildWork, loop: Loop | None = None) -> AgentResult | None:
+        """Return a result that fits the schema of its task; an agent whose result does not is told so once.
+
+        None if it waits for somebody then. `loop` has made the result; without one it is of the store.
+        """
+        tenant, values = work.parent.ctx.tenant, self._engine.values
+        result, problem = await typed(result, work.task, tenant, values)
+        if not problem:
+            return result
+        if work.is_second_try:
+            return unfit(result, problem)
+        again = work.again(result.id, result.response_id, UNFIT.format(problem))
+        detached = loop is not None and bool(loop.journal.record.extra.get("detached"))
+        try:
+            second = await self._new(again, detached=detached)
+        except (APIError, FunctionError) as error:
+            return unfit(result, f"{problem}; it could not be asked again: {error}")
+        family = self._families.get(work.parent.root_id)
+        if family is not None and result.id in family.loops:
+            family.loops[result.id] = second
+        return await self._bring_to_end(second, again)
 
     def _remember(self, loop: Loop, work: ChildWork) -> None:
         """Take note of what an agent has said, for its next response."""
         plan, response = loop.plan, loop.response
         family = self._families.get(plan.root_id)
         if family is not None:
-            family.take(plan.ctx.agent_id or "", response.id, work.parent.ctx.agent_id)
+            family.take(plan.ctx.agent_id or "", _said(loop, work), work.parent.ctx.agent_id)
             if not plan.stored:
                 family.said[response.id] = self._engine.entries_so_far(plan, loop.journal)
 
@@ -248,7 +284,7 @@ class AgentRuns:
         entries = await self._engine.store.journal(record.tenant, record.id)
         output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
         response = stored_response(shown(record, output))
-        return result_of(response, agent_id_of(record), entries)
+        return result_of(response, agent_id_of(record), entries, _task_of(record))
 
     # --- agents that work while their parent does --------------------------------------------------------------------
 
@@ -267,6 +303,8 @@ class AgentRuns:
                 continue
             work = work.begun()  # noqa: PLW2901 - it is the same one
             try:
+                if record is None:
+                    work = await self._continuing(work)  # noqa: PLW2901
                 loop = await self._new(work, detached=True) if record is None else await self._go_on(work, record)
                 if loop is not None:
                     await loop.journal.save()  # whoever goes on after a crash finds it
@@ -288,7 +326,7 @@ class AgentRuns:
                 self._remember(loop, work)
                 raise
 
-        family.take(agent_id, loop.response.id, work.parent.ctx.agent_id)
+        family.take(agent_id, _said(loop, work), work.parent.ctx.agent_id)
         family.loops[agent_id] = loop
         family.tasks[agent_id] = asyncio.get_running_loop().create_task(to_its_end(), name=f"agent {agent_id}")
         return agent_id
@@ -355,13 +393,19 @@ class AgentRuns:
         return [await self._outcome(ctx, family, agent_id) for agent_id in ids]
 
     async def _outcome(self, ctx: Context, family: Family, agent_id: str) -> AgentResult:
-        return family.outcome(agent_id) or await self._stored_result(await self._record(ctx, agent_id))
+        known = family.outcome(agent_id)
+        if known is not None:
+            return known
+        record = await self._record(ctx, agent_id)
+        result, problem = await typed(
+            await self._stored_result(record), _task_of(record), ctx.tenant, self._engine.values
+        )
+        return unfit(result, problem) if problem else result
 
     async def _take_up(self, parent: Plan, family: Family, record: ResponseRecord) -> None:
         """Let an agent go on that another process has begun, or that waited for somebody."""
         if record.status in ACTIVE and record.parent_id == parent.response.id:
-            task = msgspec.convert(record.extra["task"], AgentTask)
-            work = ChildWork(parent, task, record.parent_call_id or "", record.child_index or 0)
+            work = ChildWork(parent, _task_of(record), record.parent_call_id or "", record.child_index or 0)
             work = work.begun()
             loop = await self._go_on(work, record)
             if loop is not None:
@@ -442,11 +486,16 @@ class AgentRuns:
         self._engine.metrics.count_response(status)
         return True
 
-    async def _previous(self, work: ChildWork, family: Family | None) -> str | None:
-        """Return the last response of the agent that gets further input; a FunctionError if it is not done."""
-        agent_id, ctx = work.task.continues, work.parent.ctx
-        if agent_id is None:
-            return None
+    async def _continuing(self, work: ChildWork) -> ChildWork:
+        """Return work as part of what its agent has done before, if it is further input."""
+        if work.task.continues is None:
+            return work
+        said = await self._previous(work.task.continues, work.parent)
+        return replace(work, task=said.continued(work.task), previous=said.response_id)
+
+    async def _previous(self, agent_id: str, parent: Plan) -> Said:
+        """Return what the agent has said last that gets further input; a FunctionError if it is not done."""
+        ctx, family = parent.ctx, self._families.get(parent.root_id)
         if family is not None:
             family.check_owner(ctx, agent_id)
         if family is not None and agent_id in family.closed:
@@ -461,7 +510,7 @@ class AgentRuns:
             raise _closed(agent_id)
         if record.status in ACTIVE:
             raise _at_work(agent_id)
-        return record.id
+        return Said(record.id, _task_of(record), record.extra.get("profile"), record.model)
 
     async def _record(self, ctx: Context, agent_id: str) -> ResponseRecord:
         """Return the last response of an agent that this agent has started; a FunctionError if there is none."""
@@ -475,6 +524,14 @@ class AgentRuns:
 def _is_over(work: ChildWork, pause: float) -> bool:
     """Tell whether the time of an agent is over before a pause is."""
     return work.deadline is not None and time.monotonic() + pause >= work.deadline
+
+
+def _said(loop: Loop, work: ChildWork) -> Said:
+    return Said(loop.response.id, work.task, loop.plan.profile, loop.response.model)
+
+
+def _task_of(record: ResponseRecord) -> AgentTask:
+    return msgspec.convert(record.extra["task"], AgentTask)
 
 
 def _closed(agent_id: str) -> FunctionError:
@@ -498,4 +555,6 @@ def _depth(ctx: Context, tasks: Sequence[AgentTask]) -> int:
 
 def _works(ctx: Context, parent: Plan, tasks: Sequence[AgentTask]) -> list[ChildWork]:
     """Return tasks with their numbers in the call: one that goes on finds by them what it has begun."""
+    for task in tasks:
+        check_schema(task)
     return [ChildWork(parent, task, ctx.call_id or "", next(ctx.child_numbers)) for task in tasks]

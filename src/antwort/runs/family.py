@@ -3,11 +3,37 @@
 import asyncio
 from collections.abc import Iterable
 
-from antwort.agents import AgentResult
+import msgspec
+from msgspec.structs import replace
+
+from antwort.agents import AgentResult, AgentTask
 from antwort.context import Context
 from antwort.engine.loop import Loop
 from antwort.errors import FunctionError, did_you_mean
 from antwort.storage.base import JournalEntry
+
+
+class Said(msgspec.Struct, frozen=True):
+    """A response of an agent, and what the agent was then."""
+
+    response_id: str
+    task: AgentTask
+    profile: str | None
+    model: str
+
+    def continued(self, task: AgentTask) -> AgentTask:
+        """Return a further task of the agent, which stays as it is in all that the task does not say otherwise."""
+        known = self.task
+        return replace(
+            task,
+            agent=task.agent or self.profile,
+            model=task.model or self.model,
+            instructions=task.instructions or known.instructions,
+            functions=known.functions if task.functions is None else task.functions,
+            max_turns=task.max_turns or known.max_turns,
+            max_output_tokens=task.max_output_tokens or known.max_output_tokens,
+            only_answers=known.only_answers,
+        )
 
 
 class Family:
@@ -16,8 +42,8 @@ class Family:
     def __init__(self) -> None:
         self.tasks: dict[str, asyncio.Task[AgentResult | None]] = {}
         """What agents are doing, by their ids; the result is None if one waits for somebody."""
-        self.latest: dict[str, str] = {}
-        """The response that each agent made last."""
+        self.latest: dict[str, Said] = {}
+        """What each agent has said last."""
         self.loops: dict[str, Loop] = {}
         """What makes their responses."""
         self.said: dict[str, list[JournalEntry]] = {}
@@ -27,9 +53,9 @@ class Family:
         self._owners: dict[str, str | None] = {}
         """The agents that have started them."""
 
-    def take(self, agent_id: str, response_id: str, owner: str | None) -> None:
+    def take(self, agent_id: str, said: Said, owner: str | None) -> None:
         """Take note of the latest response of an agent."""
-        self.latest[agent_id] = response_id
+        self.latest[agent_id] = said
         self._owners.setdefault(agent_id, owner)
 
     def close(self, agent_id: str, result: AgentResult) -> None:
@@ -60,7 +86,7 @@ class Family:
         task = self.tasks.get(agent_id)
         if task is None:
             return None
-        latest = self.latest[agent_id]
+        latest = self.latest[agent_id].response_id
         if not task.done():
             return AgentResult(agent_id, latest, "in_progress")
         if task.cancelled():

@@ -14,6 +14,9 @@ class TrialAgents:
         """Return what a call can do with sub-agents."""
         return SubAgents(self, ctx)
 
+    def check_model(self, ctx: Context, model: str) -> None:
+        """Let any be chosen."""
+
     async def run(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[AgentResult]:  # noqa: ARG002 - the protocol's
         """Return the prompts as answers."""
         ids = [task.continues or new_id("resp") for task in tasks]

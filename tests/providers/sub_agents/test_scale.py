@@ -122,8 +122,8 @@ async def test_a_reference_given_to_many_children_is_stored_once(tmp_path: Path)
 
 async def test_windows_stay_small_while_an_agent_works_over_a_large_value(tmp_path: Path) -> None:
     steps: list[Turn | str] = [
-        does("store_summarize", key="book.txt", length=300),
-        does("spawn_many", configs=[{"prompt": "look", "context": {"$ref": "book.txt"}}] * 3),
+        does("store_get", key="book.txt", limit=300),
+        turn(calls=[call("spawn_agent", {"prompt": "look", "context": {"$ref": "book.txt"}})] * 3),
         does("store_get", key="book.txt", offset=1000, limit=400),
         "Found it.",
     ]

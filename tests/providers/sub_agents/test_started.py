@@ -26,18 +26,31 @@ pytestmark = pytest.mark.parametrize(("stream", "store"), [(False, True), (True,
 
 @contextmanager
 def asked(
-    folder: Path, steps: Sequence[Step], answer: Callable[[str], Turn | str], *, stream: bool, store: bool
+    folder: Path,
+    steps: Sequence[Step],
+    answer: Callable[[str], Turn | str],
+    *,
+    stream: bool,
+    store: bool,
+    seen: list[ModelRequest] | None = None,
+    **settings: Any,
 ) -> Iterator[tuple[Response, list[Any]]]:
-    """Let a root agent take its steps; return the response, and what its calls have returned."""
+    """Let a root agent take its steps; return the response, and what its calls have returned.
+
+    `seen` gets what the others are asked.
+    """
     told: list[str] = []
 
     def decide(request: ModelRequest) -> Turn | str:
         if "root" not in str(request.items[0]):
+            if seen is not None:
+                seen.append(request)
             return answer(prompt(request))
         told[:] = texts(request)
         return steps[len(told)](told) if len(told) < len(steps) else "Done."
 
-    app = Antwort(Config(data_dir=folder, providers={}), backend=Brain(decide), providers=[SubAgents()])
+    config = Config.model_validate({"data_dir": folder, "providers": {}, **settings})
+    app = Antwort(config, backend=Brain(decide), providers=[SubAgents()])
     with running(app) as server, OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
         tools: Any = TOOLS
         if stream:

@@ -33,14 +33,29 @@ from antwort.providers.sub_agents.settings import SubAgentsSettings
 _LONGEST_ANSWER = 50_000
 """Characters that an agent can give back as its result; a longer one becomes a variable."""
 
+_LOOPING = ("$ref", "$dynamicRef", "$recursiveRef")
+"""What schemas refer to themselves by: a few lines of it can be more to check than there is time."""
+
 _LONGEST_SHOWN = 9 * _LONGEST_ANSWER
 """Bytes of a value that the root agent answers with."""
 
+
+def _or_left_out(schema: dict[str, Any]) -> None:
+    """Say nothing of null in a schema: an option is left out, and each of them is told in every request."""
+    kind, _null = schema.pop("anyOf")
+    schema.pop("default", None)
+    schema.update(kind)
+
+
+_option = partial(Field, json_schema_extra=_or_left_out)
 Prompt = Annotated[str, Field(description="All that it is to do: it knows nothing else.")]
-Profile = Annotated[str | None, Field(description="Profile; default: yours.")]
-Functions = Annotated[list[str] | None, Field(description="All that it may call; default: what you may.")]
+Profile = Annotated[str | None, _option(description="Profile; default: yours.")]
+Functions = Annotated[list[str] | None, _option(description="All that it may call; default: what you may.")]
+Model = Annotated[str | None, _option(description="Default: its profile's, or yours.")]
+Schema = Annotated[dict[str, Any] | None, _option(description="JSON Schema of its result.")]
+Turns = Annotated[int | None, _option(ge=1, description="Most turns.")]
+Timeout = Annotated[float | None, _option(gt=0, description="Seconds.")]
 AgentId = Annotated[str, Field(min_length=1, description="Id of an agent.")]
-Timeout = Annotated[float | None, Field(gt=0, description="Seconds.")]
 Prompts = Annotated[list[str], Field(min_length=1)]
 
 
@@ -75,9 +90,12 @@ class AgentWork(BaseModel):
 
     prompt: str
     context: Any = None
-    agent: str | None = None
-    functions: list[str] | None = None
-    timeout: Timeout = None
+    agent: Annotated[str | None, _option()] = None
+    functions: Annotated[list[str] | None, _option()] = None
+    model: Annotated[str | None, _option()] = None
+    output_schema: Annotated[dict[str, Any] | None, _option()] = None
+    max_turns: Annotated[int | None, _option(ge=1)] = None
+    timeout: Annotated[float | None, _option(gt=0)] = None
 
 
 class SubAgents(Provider[SubAgentsSettings]):
@@ -113,12 +131,24 @@ class SubAgents(Provider[SubAgentsSettings]):
         *,
         agent: Profile = None,
         functions: Functions = None,
+        model: Model = None,
+        output_schema: Schema = None,
+        max_turns: Turns = None,
         timeout: Timeout = None,  # noqa: ASYNC109 - of the agent
         wait: Annotated[bool, Field(description="False: returns its id at once.")] = True,
     ) -> dict[str, Any]:
         """Let a sub-agent with a window of its own do a task, and return its result."""
-        contexts = Contexts(ctx, max_inline=self.settings.max_inline)
-        task = AgentTask(await contexts.prompt(prompt, context), agent, functions=functions, timeout=timeout)
+        work = AgentWork(
+            prompt=prompt,
+            context=context,
+            agent=agent,
+            functions=functions,
+            model=model,
+            output_schema=output_schema,
+            max_turns=max_turns,
+            timeout=timeout,
+        )
+        task = await self._task(ctx, work, Contexts(ctx, max_inline=self.settings.max_inline))
         if wait:
             self.started_agents.labels("waiting").inc()
             [result] = await ctx.run_agents([task])
@@ -132,17 +162,25 @@ class SubAgents(Provider[SubAgentsSettings]):
         """Let sub-agents work at the same time; returns a status and result for each, in order."""
         _check_number(ctx, len(configs))
         contexts = Contexts(ctx, max_inline=self.settings.max_inline)
-        tasks = [
-            AgentTask(
-                await contexts.prompt(config.prompt, config.context),
-                config.agent,
-                functions=config.functions,
-                timeout=config.timeout,
-            )
-            for config in configs
-        ]
+        tasks = [await self._task(ctx, config, contexts) for config in configs]
         self.started_agents.labels("many").inc(len(tasks))
         return await results.many(ctx, await ctx.run_agents(tasks), most=self.settings.max_results)
+
+    async def _task(self, ctx: Context, work: AgentWork, contexts: Contexts) -> AgentTask:
+        """Return what an agent is to do, with what its parent may choose for it."""
+        if work.model is not None:
+            ctx.agents.check_model(work.model)
+        if work.output_schema is not None:
+            _check_schema(work.output_schema, self.settings.max_schema)
+        return AgentTask(
+            await contexts.prompt(work.prompt, work.context),
+            work.agent,
+            work.model,
+            functions=work.functions,
+            max_turns=work.max_turns,
+            output_schema=work.output_schema,
+            timeout=work.timeout,
+        )
 
     @function(
         effect="end_agent", references=("value",), spill=False, max_output=10 * _LONGEST_ANSWER, offer="on_request"
@@ -165,14 +203,15 @@ class SubAgents(Provider[SubAgentsSettings]):
         """Ask a language model once, without functions; referenced context is read to it whole."""
         known = await read_out(ctx, context, most=self.settings.max_read)
         self.started_agents.labels("model").inc()
-        return await results.answer(ctx, await ctx.call_model(prompt + known), most=self.settings.max_inline)
+        said = await ctx.call_model(prompt + known, model=self.settings.call_model)
+        return await results.answer(ctx, said, most=self.settings.max_inline)
 
     @function(attach=True, references=("context",), spill=False, timeout=math.inf, offer="on_request")
     async def call_llm_many(self, ctx: Context, prompts: Prompts, context: Given = None) -> Any:
         """Ask a language model many things at the same time, each by itself, with the same context."""
         _check_number(ctx, len(prompts))
         known = await read_out(ctx, context, most=self.settings.max_read)
-        tasks = [AgentTask(prompt + known, only_answers=True) for prompt in prompts]
+        tasks = [AgentTask(prompt + known, model=self.settings.call_model, only_answers=True) for prompt in prompts]
         self.started_agents.labels("model").inc(len(tasks))
         return await results.many(ctx, await ctx.run_agents(tasks), most=self.settings.max_results)
 
@@ -264,6 +303,16 @@ async def _shown_whole(ctx: Context, variable: Variable) -> str:
 def _returned(variable: Variable) -> ToolResult:
     """Return a variable as the result of an agent: whoever reads that knows it by its type, and not by its text."""
     return ToolResult(msgspec.json.encode(variable.reference).decode(), value=variable)
+
+
+def _check_schema(schema: Mapping[str, Any], most: int) -> None:
+    """Raise a FunctionError for a schema that is too long to be told, or that may take for ever to check."""
+    text = msgspec.json.encode(schema).decode()
+    if len(text) > most:
+        raise FunctionError(f"output_schema has {len(text):,} characters; at most {most:,} can be given. Ask for less.")
+    for word in _LOOPING:
+        if f'"{word}":' in text:
+            raise FunctionError(f"output_schema has '{word}': write out what it stands for.")
 
 
 def _check_number(ctx: Context, number: int) -> None:

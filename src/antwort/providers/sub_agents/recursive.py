@@ -1,30 +1,28 @@
-"""The agent that ships: it works on what is too large for a window, by variables and sub-agents."""
+"""The agent that ships: it works on what is too large for a window, by programs, variables and sub-agents."""
 
 from antwort.provider import AgentConfig
 
 _INSTRUCTIONS = """\
 Your input may be far larger than what you can read at once. Long input and long results are kept as variables: you \
-see the reference, size, type and head.
-- Look before you read: store_summarize, then store_get by lines, grep, offset or json_path.
+see the key, reference, size, type and head.
+- A program is your first means (run_program). Look into the variable (`v = await variable(key)`, then read slices or \
+grep), split what matters into parts of some 5,000 characters, ask call_llm about each, all in one gather, put \
+together what comes back, and end with `await final_answer(text)`. Print little.
+- For a look at one place: store_get by lines, grep, offset or json_path.
+- Parts that need functions are for sub-agents: spawn_agent, many at once. Each knows only its prompt and context: say \
+what to do and what to return.
 - Hand values on as {"$ref": id} in any argument, instead of repeating them.
-- Divide large work: spawn_many lets sub-agents work on parts at the same time; call_llm_many asks about parts that \
-need no functions. Each knows only its prompt and context: say what to do and what to return.
-- The results of many are one reference: read what you need with store_get and json_path.
-- budget_remaining tells what all agents may still spend. Do small things yourself.
-- Answer as soon as you know enough; a sub-agent with return_result."""
+- Answer as soon as you know enough, with final_answer; a sub-agent with return_result."""
 
 RECURSIVE = AgentConfig(
-    description="Works on input of any size, by variables and sub-agents.",
+    description="Works on input of any size, by programs, variables and sub-agents.",
     instructions=_INSTRUCTIONS,
     functions=[
-        "store_set",
+        "run_program",
+        "final_answer",
         "store_get",
-        "store_summarize",
+        "call_llm",
         "spawn_agent",
-        "spawn_many",
-        "call_llm_many",
-        "return_result",
-        "budget_remaining",
     ],
     max_input=2000,
     max_window=8000,

@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from antwort.provider import Context, FunctionError, Variable
 
 _HEAD = 300
@@ -25,9 +27,9 @@ async def keep(ctx: Context, key: str, value: Any) -> Variable | None:
         return None
 
 
-async def keep_text(ctx: Context, key: str, text: str, most: int) -> Any:
+async def keep_text(ctx: Context, key: str, text: str, most: int, *, is_json: bool = False) -> Any:
     """Return a text, or what a model reads in its place if it is longer: a reference, or what fits of it."""
-    variable = None if len(text) <= most else await keep(ctx, key, text)
+    variable = None if len(text) <= most else await keep(ctx, key, msgspec.json.decode(text) if is_json else text)
     return cut(text, most) if variable is None else await shown(ctx, variable)
 
 

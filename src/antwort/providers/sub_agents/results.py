@@ -67,12 +67,16 @@ def _told(result: AgentResult) -> dict[str, Any]:
 
 
 def _given(result: AgentResult) -> Any:
-    return result.text if result.reference is None else {"$ref": result.reference}
+    if result.reference is not None:
+        return {"$ref": result.reference}
+    return msgspec.json.decode(result.text) if result.is_json else result.text
 
 
 async def _answer(ctx: Context, result: AgentResult, most: int) -> Any:
     if result.reference is None:
-        return await keep_text(ctx, f"answer_{result.response_id}", result.text, most)
+        if result.is_json and len(result.text) <= most:
+            return _given(result)
+        return await keep_text(ctx, f"answer_{result.response_id}", result.text, most, is_json=result.is_json)
     try:
         return await shown(ctx, await ctx.variables.find(result.reference))
     except FunctionError:  # it is gone by now

@@ -4,7 +4,13 @@ from antwort.provider import Field, Settings
 
 
 class SubAgentsSettings(Settings):
-    """How much of what agents give each other stands in their windows."""
+    """Which model is asked, and how much of what agents give each other stands in their windows."""
+
+    call_model: str | None = Field(
+        default=None,
+        min_length=1,
+        description="The model that `call_llm` and `call_llm_many` ask, such as a small one; the agent's if none.",
+    )
 
     max_inline: int = Field(
         default=2000,
@@ -22,4 +28,7 @@ class SubAgentsSettings(Settings):
         default=100_000,
         ge=1000,
         description="Bytes of a referenced value that a model is given to read at once, where it has no functions.",
+    )
+    max_schema: int = Field(
+        default=1500, ge=100, le=100_000, description="Characters of a schema that the result of an agent has to fit."
     )
