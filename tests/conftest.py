@@ -6,18 +6,28 @@ import inspect
 import os
 import signal
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 
 import httpx
 import pytest
 from hypothesis import HealthCheck, settings
-from tests.support.postgres import database_url, postgres_server, postgres_template, postgres_url
+from tests.support.postgres import (
+    database_url,
+    postgres_server,
+    postgres_template,
+    postgres_url,
+    ready_database,
+    ready_url,
+)
 from tests.support.qdrant import qdrant, qdrant_server
 from tests.support.s3 import bucket, s3_server
 
 from antwort.functions import discovery
 from antwort.observability import reset_logging
+from antwort.sandbox import disk_kinds, disks
+from antwort.sandbox.control_groups import ControlGroups
+from antwort.sandbox.disk_kinds import Disk, DiskKind
 
 __all__ = [
     "bucket",
@@ -27,6 +37,8 @@ __all__ = [
     "postgres_url",
     "qdrant",
     "qdrant_server",
+    "ready_database",
+    "ready_url",
     "s3_server",
 ]
 
@@ -42,6 +54,29 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem
 _packages = discovery._packages
 _packages_on = functools.cache(lambda _path: _packages())
 discovery._packages = lambda: _packages_on(tuple(sys.path))
+
+# So does what sandboxes can use here. A server that starts finds out by trying it; what has worked is not tried again.
+_try_out, _works, _worked = disk_kinds.try_out, ControlGroups._works, set[tuple[object, ...]]()
+
+
+def _once(what: tuple[object, ...], trial: Callable[[], bool | None]) -> bool:
+    if what not in _worked:
+        if trial() is False:
+            return False
+        _worked.add(what)
+    return True
+
+
+def _try_disk_once(kind: DiskKind, disk: Disk) -> None:
+    _once((type(kind), disk.folder.stat().st_dev, os.geteuid()), lambda: _try_out(kind, disk))
+
+
+def _try_groups_once(self: ControlGroups) -> bool:
+    return _once(tuple(self._parents.items()), lambda: _works(self))
+
+
+vars(disks)["try_out"] = _try_disk_once
+ControlGroups._works = _try_groups_once  # type: ignore[method-assign]
 
 # No test is about how quick the machine is.
 settings.register_profile("antwort", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -4,17 +4,10 @@ from typing import Any
 
 import pytest
 from tests.files.keepers import Folder, InBucket, Keeper
-from tests.support.postgres import PostgresServer
 
 from antwort.config import Config, StorageConfig
 from antwort.files import FileLimits, StoredFiles
 from antwort.storage import Store, open_store
-
-
-@pytest.fixture(scope="session")
-def shared_database(postgres_server: PostgresServer, postgres_template: str) -> str:
-    """A PostgreSQL database with the tables, for all tests."""
-    return postgres_server.create(postgres_template)
 
 
 @pytest.fixture(params=["sqlite and disk", "postgresql and disk", "sqlite and s3"])
@@ -29,9 +22,7 @@ async def store(kinds: list[str], request: pytest.FixtureRequest, tmp_path: Path
     """A store of each kind there is, without files."""
     url = f"sqlite:///{tmp_path / 'antwort.db'}"
     if "postgresql" in kinds:
-        url = request.getfixturevalue("shared_database")
-        server: PostgresServer = request.getfixturevalue("postgres_server")
-        server.execute("TRUNCATE stored_files, file_usage", url)
+        url = request.getfixturevalue("ready_url")
     store = open_store(Config(storage=StorageConfig(url=url, pool_size=2)))
     yield store
     await store.close()

@@ -12,7 +12,7 @@ from tests.support.postgres import on_one_store
 from antwort.provider import Context, Source
 from antwort.testing import Turn, call, matching, turn
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])

@@ -15,7 +15,7 @@ from antwort.testing import Gate, call, fail, lint_response, matching, turn
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 LONG = turn(error=fail(400, "This model's maximum context length is 100 tokens.", code="context_length_exceeded"))

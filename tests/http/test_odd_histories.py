@@ -10,7 +10,7 @@ from tests.support.postgres import on_one_store
 
 from antwort.testing import Gate, call, turn
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])

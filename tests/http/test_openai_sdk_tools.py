@@ -19,7 +19,7 @@ from antwort.provider import Context, Hosted, Provider, Source, ToolResult, func
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
 from antwort.types import JSON
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 WEATHER = call("get_weather", city="Bonn", call_id="call_w")
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])

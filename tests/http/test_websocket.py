@@ -16,7 +16,7 @@ from antwort.server.sockets.extension import TEXTS
 from antwort.server.sockets.protocol import WebSocketProtocol, framed
 from antwort.testing import Gate, Turn, call, fail, turn
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(ResponsesServerEvent)
 

@@ -15,7 +15,7 @@ from antwort.server.sse import DONE, frame
 from antwort.testing import Gate, LintedStream, Turn, call, lint_stream, turn
 from antwort.types import JSON
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 
 def interrupt(client: Socket, gate: Gate) -> LintedStream:

@@ -7,7 +7,7 @@ import pytest
 from tests.http.sdk import served
 from tests.support.postgres import on_one_store
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 
 STRANGE: list[Any] = [[], {}, [["text"]], {"type": "text"}, 7, True]

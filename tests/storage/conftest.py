@@ -5,7 +5,6 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from tests.support.postgres import PostgresServer
 
 from antwort.storage import SqliteStore, Store
 from antwort.storage.postgres import PostgresStore
@@ -16,23 +15,6 @@ from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head
 def path(tmp_path: Path) -> Path:
     """Where the SQLite database of a test is, or will be."""
     return tmp_path / "data" / "antwort.db"
-
-
-@pytest.fixture(scope="session")
-def storage_database(postgres_server: PostgresServer, postgres_template: str) -> str:
-    """A database that has the tables."""
-    return postgres_server.create(postgres_template)
-
-
-@pytest.fixture
-def ready_url(postgres_server: PostgresServer, storage_database: str) -> str:
-    """A PostgreSQL database that has the tables, with nothing in them. It is the same one for all tests."""
-    postgres_server.leave(storage_database)
-    postgres_server.execute(
-        "TRUNCATE responses, conversations, records, blobs, stored_files, file_usage RESTART IDENTITY CASCADE",
-        storage_database,
-    )
-    return storage_database
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])

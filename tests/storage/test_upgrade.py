@@ -143,7 +143,11 @@ async def test_an_older_embedded_database_is_upgraded_at_start_and_keeps_what_it
     await store.close()
 
 
-async def test_what_is_stored_survives_an_upgrade_and_goes_on(database_url: str, later: Migrations) -> None:
+@pytest.mark.parametrize("fixture", ["url", "postgres_url"], ids=["sqlite", "postgresql"])
+async def test_what_is_stored_survives_an_upgrade_and_goes_on(
+    request: pytest.FixtureRequest, fixture: str, later: Migrations
+) -> None:
+    database_url: str = request.getfixturevalue(fixture)
     config = Config(storage=StorageConfig(url=database_url))
     store = await asyncio.to_thread(open_store, config)
     await store.conversations.create(ConversationRecord("conv_1", TENANT, 1), [entry("msg_0")])

@@ -17,7 +17,7 @@ from antwort.provider import AgentTask, Hosted, Provider, Settings, function
 from antwort.testing import call, fail, turn
 from antwort.types import JSON
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 BOTH_WAYS = pytest.mark.parametrize("stream", [False, True], ids=["json", "stream"])
 
