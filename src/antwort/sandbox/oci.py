@@ -156,9 +156,11 @@ class OciProcess(SandboxProcess):
 
     @override
     def kill(self, why: Ending = "killed") -> None:
-        super().kill(why)
-        if self._first_handle is not None:  # who would only complain of the end of the other
+        if self._ending is None and self._process.returncode is None:
+            self._ending = why
+        if self._first_handle is not None:  # before the other, of whose end it would complain
             self._process.send_signal(signal.SIGKILL)
+        super().kill(why)
 
     @override
     def _memory_usage(self, first: int) -> int:
