@@ -28,6 +28,7 @@ from antwort.engine.input_files import InputFiles
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
+from antwort.functions.absent import AbsentProviders, SleepingProviders
 from antwort.functions.discovery import doubt_about, given_at
 from antwort.functions.output import described
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
@@ -100,6 +101,7 @@ class Antwort:
         self._connections = connections_gauge(self.metrics)
         count_connections(self._connections, self.router)
         self.outbound = Outbound(self.config.outbound)
+        self._is_given = backend is not None
         self.command: Callable[..., list[str]] | None = None
         """How this program is started once more, for providers whose work is done in other processes."""
         self._executors = tuple(executors)
@@ -108,9 +110,9 @@ class Antwort:
         self._sweepers: Sequence[RegularSweep] = ()
         self._started = False
         given = list(providers)
-        configured = self._configured_providers(factories or {}, demo=backend is None and is_demo(self.config))
+        configured = self._configured_providers(factories or {}, demo=self._is_demo)
         made = [*given, *(provider for provider, _ in configured)]
-        self._absent = self._catalogue.absent({provider.name for provider in made})
+        self.asleep, self._absent = self._absent_beside({provider.name for provider in made})
         secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
         self.redactor = Redactor(secrets)
         self.chain = build_authenticator(self.config)
@@ -139,6 +141,16 @@ class Antwort:
         except BaseException:
             self._audit.close()
             raise
+
+    @property
+    def _is_demo(self) -> bool:
+        return not self._is_given and is_demo(self.config)
+
+    def _absent_beside(self, present: set[str]) -> tuple[SleepingProviders, AbsentProviders]:
+        """Return which providers sleep until somebody uses them, and all that are not there."""
+        names = {*sleeping_providers(self.config, self._catalogue)} - present
+        asleep = SleepingProviders(self._catalogue.declared(names), self._start_late)
+        return asleep, AbsentProviders(self._catalogue.disabled(present | names), asleep)
 
     def _new_registry(self) -> FunctionRegistry:
         functions = self.config.functions
@@ -348,14 +360,26 @@ class Antwort:
         count_connections(self._connections, self.router)
         self.state.model, self.model_description = ", ".join(backends), description
         if self.config.providers is None:
-            for name in self._catalogue.defaults:
-                self.registry.offer_on_request(name)
+            default = default_providers(self.config, self._catalogue)
+            for registration in self.registry.registrations():
+                if registration.name in default:
+                    self.registry.offer_on_request(registration.name)
+
+    async def _start_late(self, name: str) -> None:
+        """Start a provider of the default set that somebody uses now, for the first time."""
+        entry = ProviderConfig(enabled=True, offer=default_offer(demo=self._is_demo))
+        provider = await asyncio.to_thread(self._catalogue.make, name, entry, self.loaded)
+        await self.registry.start_late(provider, offer=entry.offer)
+        logger.info("the provider '%s' has been started, as it is used", name)
 
     async def work_apart(self, *, idle: float | None = None) -> None:
         """Do the work that providers leave to other processes than the server, as long as they want.
 
         ConfigError if no provider does. The app must not be started, and is closed afterwards as usual.
         """
+        for name in self.asleep.names:  # whoever asks for this work uses them
+            entry = ProviderConfig(enabled=True)
+            self._register(self._catalogue.make(name, entry, self.loaded), entry)
         working = [one.provider for one in self.registry.registrations() if isinstance(one.provider, WorksApart)]
         if not working:
             raise ConfigError("no provider that is enabled has work for a process of its own")
@@ -465,6 +489,7 @@ class Antwort:
         if started:
             await closing.close("background responses", self.runs.close())
             await closing.close("the sweeps", _all(sweeper.close() for sweeper in self._sweepers))
+        await closing.close("providers that start", self.asleep.close())
         await closing.close("providers", self.registry.close(), own_limit=True)
         for executor in self._executors:
             await closing.close("functions of others", executor.close())
@@ -537,17 +562,47 @@ async def _all(works: Iterable[Awaitable[object]]) -> None:
 def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = False) -> dict[str, ProviderConfig]:
     """Return the providers to load, in order: those of the file, or the default set, then those of the plug-in folder.
 
-    Naming a plug-in folder enables what lies in it; the file can still disable a plug-in by name. The default set is
-    offered to requests that name its functions, but to the demo model always: it can do nothing else than call them.
+    Naming a plug-in folder enables what lies in it; the file can still disable a plug-in by name, and a provider that
+    another one needs, which is enabled with it otherwise. The default set is offered to requests that name its
+    functions, but to the demo model always: it can do nothing else than call them.
     """
     if config.providers is None:
-        offer: Offer = "always" if demo else "on_request"
-        chosen = {name: ProviderConfig(enabled=True, offer=offer) for name in catalogue.defaults}
+        entry = ProviderConfig(enabled=True, offer=default_offer(demo=demo))
+        chosen = dict.fromkeys(default_providers(config, catalogue), entry)
     else:
         chosen = dict(config.providers)
+    for name, entry in [*chosen.items()]:
+        for needed in catalogue.needed_by(name, entry.use) if entry.enabled else ():
+            chosen.setdefault(needed, ProviderConfig(enabled=True))
     for name in catalogue.plugins:
         chosen.setdefault(name, ProviderConfig(enabled=True))
     return {name: provider for name, provider in chosen.items() if provider.enabled}
+
+
+def default_offer(*, demo: bool) -> Offer:
+    """Return how the default set is offered; `demo` if the demo model answers."""
+    return "always" if demo else "on_request"
+
+
+def default_providers(config: Config, catalogue: Catalogue) -> list[str]:
+    """Return the default set: what it always has, and what was used before of that which it has on demand."""
+    return [*catalogue.defaults, *(name for name, was_used in _on_demand(config, catalogue).items() if was_used)]
+
+
+def sleeping_providers(config: Config, catalogue: Catalogue) -> list[str]:
+    """Return what the default set has on demand, and nobody has used so far."""
+    return [name for name, was_used in _on_demand(config, catalogue).items() if not was_used]
+
+
+def _on_demand(config: Config, catalogue: Catalogue) -> dict[str, bool]:
+    """Return which providers the default set has on demand, and of each whether it was used: it has a folder then.
+
+    Where several processes may serve there are none: what such a provider keeps could belong to one of them.
+    """
+    if config.providers is not None or why_one_process(config) is None:
+        return {}
+    folder = config.data_dir / "providers"
+    return {name: (folder / name).is_dir() for name in catalogue.on_demand if name not in catalogue.plugins}
 
 
 def choose_models(

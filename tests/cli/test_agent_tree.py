@@ -53,6 +53,19 @@ def test_of_many_agents_only_some_are_drawn() -> None:
     assert lines[-1] == "└─ … and 984 more, 984 of them done"
 
 
+def test_lines_stand_above_the_tree_and_below_it_once_the_answer_has_begun() -> None:
+    out = io.StringIO()
+    tree = AgentTree(out, clock=lambda: 0.0, later=lambda seconds, work: None)
+    tree.say("→ spawn")
+    tree.take(agent("resp_aaaaaa"))
+    tree.say("→ read")
+    tree.end()
+    tree.say("✗ read")
+    drawing = "└─ … reader aaaaaa\n"
+    back = "\x1b[1A\x1b[J"
+    assert out.getvalue() == f"→ spawn\n{drawing}{back}→ read\n{drawing}{back}{drawing}✗ read\n"
+
+
 def test_a_drawing_takes_the_place_of_the_one_before_until_the_answer_begins() -> None:
     out, now = io.StringIO(), 0.0
     tree = AgentTree(out, clock=lambda: now, later=lambda seconds, work: None)

@@ -89,7 +89,7 @@ def test_the_service_of_the_environment_is_asked_by_its_name(cli: Cli, monkeypat
         assert (result.exit_code, result.stdout, result.stderr) == (0, "Hello.\n", "")
         assert model.headers[0]["authorization"] == "Bearer sk-word"
     monkeypatch.delenv("OPENAI_BASE_URL")
-    result = cli("run", "What is 12*7?")
+    result = cli("run", "What is 12*7?", "--quiet")
     assert result.stderr == "antwort: OPENAI_API_KEY is set, and not used: --backend openai asks api.openai.com\n"
     monkeypatch.delenv("OPENAI_API_KEY")
     result = cli("run", "hi", "--backend", "openai")

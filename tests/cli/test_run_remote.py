@@ -33,7 +33,8 @@ def served_with(backend: ScriptedBackend, folder: Path) -> Antwort:
 
 def test_the_server_answers(cli: Cli, url: str) -> None:
     result = cli("run", "What is 12*7?", "--function", "calculate", "--url", url)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "The result for 12*7 is 84.\n", "")
+    assert (result.exit_code, result.stdout) == (0, "The result for 12*7 is 84.\n")
+    assert result.stderr == '→ calculate {"expression": "12*7"}\n'
     assert list(Path().iterdir()) == []
 
 

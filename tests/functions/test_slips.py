@@ -167,7 +167,11 @@ def test_a_disabled_provider_that_leads_nowhere_is_told_and_stops_nothing(
 async def test_the_example_of_the_registrys_specification_starts_as_printed(tmp_path: Path) -> None:
     loaded = load_config(EXAMPLES / "registry.yaml", environ={"ANTWORT_DATA_DIR": str(tmp_path)})
     async with Antwort(loaded) as app:
-        assert [registration.name for registration in app.registry.registrations()] == ["web_search", "file_search"]
+        assert [registration.name for registration in app.registry.registrations()] == [
+            "web_search",
+            "file_search",
+            "files",  # which file search brings
+        ]
 
 
 # --- routes -------------------------------------------------------------------------------------------------------

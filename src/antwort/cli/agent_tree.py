@@ -46,6 +46,15 @@ class AgentTree:
             self._is_due = True
             self._later(pause, self._catch_up)
 
+    def say(self, line: str) -> None:
+        """Write a line above the tree, or below it once the answer has begun."""
+        back = f"\x1b[{self._height}A\x1b[J" if self._height and not self._is_over else ""
+        self._out.write(f"{back}{line}\n")
+        self._height = 0
+        if self._agents and not self._is_over:
+            self._draw()
+        self._out.flush()
+
     def end(self) -> None:
         """Draw for the last time."""
         if self._agents and not self._is_over:

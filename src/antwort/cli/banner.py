@@ -19,6 +19,7 @@ def banner(app: Antwort, sock: socket.socket, note: str | None = None) -> str:
     """Return what is known before any model server was asked."""
     providers = [registration.name for registration in app.registry.registrations()]
     functions = len(app.registry.list())
+    asleep = f"; {', '.join(app.asleep.names)} when it is used" if app.asleep.names else ""
     disks = app.sandbox.describe_disks()
     lines = (
         f"antwort {antwort.__version__}",
@@ -26,7 +27,7 @@ def banner(app: Antwort, sock: socket.socket, note: str | None = None) -> str:
         f"  model          {app.model_description}",
         *([f"  note           {note}"] if note else []),
         f"  auth           {app.chain.describe()}",
-        f"  functions      {functions} ({', '.join(providers) or 'no providers'})",
+        f"  functions      {functions} ({', '.join(providers) or 'no providers'}){asleep}",
         f"  data           {app.config.data_dir}",
         *([f"  disks of code  {disks}"] if disks else []),
         *([f"  workers        {app.config.server.workers}"] if app.config.server.workers > 1 else []),

@@ -1,6 +1,6 @@
 """`antwort run` without a question: a conversation in the terminal."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
@@ -23,15 +23,24 @@ COMMANDS = {
 
 
 class Chat:
-    """Reads questions and answers them. `request` is what every turn asks for; `files` go with the first."""
+    """Reads questions and answers them, each with a `printer` of its own.
+
+    `request` is what every turn asks for; `files` go with the first.
+    """
 
     def __init__(
-        self, runner: LeavingRunner, client: ResponseClient, request: Mapping[str, Any], files: Sequence[JSON]
+        self,
+        runner: LeavingRunner,
+        client: ResponseClient,
+        request: Mapping[str, Any],
+        files: Sequence[JSON],
+        printer: Callable[[], AnswerText],
     ) -> None:
         self._runner = runner
         self._client = client
         self._request = request
         self._files = files
+        self._printer = printer
         self._previous: str | None = request.get("previous_response_id")
 
     def run(self) -> None:
@@ -69,7 +78,7 @@ class Chat:
         request.pop("previous_response_id", None)
         if self._previous is not None:
             request["previous_response_id"] = self._previous
-        printer = AnswerText(stream=True)
+        printer = self._printer()
         try:
             response = converse(self._runner, self._client, request, lambda: printer, interactive=True)
             if response.get("status") in {"completed", "incomplete"} and not open_calls(response):

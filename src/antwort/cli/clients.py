@@ -16,9 +16,10 @@ from antwort.backends.errors import excerpt
 from antwort.backends.limits import AnswerLimits
 from antwort.backends.sse import EventSplitter
 from antwort.cli.output import Misuse
-from antwort.config import BackendConfig, LoadedConfig, mask_urls
+from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.past import NotOverError
+from antwort.engine.plan import Shown
 from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, did_you_mean
 from antwort.storage import Question
 from antwort.types import JSON
@@ -28,7 +29,6 @@ _MAX_ERROR = 64 * 1024
 _END = b"[DONE]"
 _RESPONSE = "resp_"
 _PAGE = 100
-_EVERYWHERE = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - addresses that nobody can call
 _CURE = "Start the server ('antwort serve'), or say where it is with --url."
 
 _encode = msgspec.json.Encoder().encode
@@ -55,10 +55,16 @@ class ResponseClient(Protocol):
 
 
 class LocalClient:
-    """An app of our own, which must have some functions; with `scratch`, its responses are gone at the end."""
+    """An app of our own, which must have some functions; with `scratch`, its responses are gone at the end.
 
-    def __init__(self, app: Antwort, functions: Sequence[str] = (), *, scratch: bool = False) -> None:
+    With `show_calls`, the events have those of functions that have no items of their own.
+    """
+
+    def __init__(
+        self, app: Antwort, functions: Sequence[str] = (), *, scratch: bool = False, show_calls: bool = False
+    ) -> None:
         self._app = app
+        self._shown = Shown(calls=show_calls)
         self._functions = functions
         self._scratch = scratch
         self._watcher: Callable[[AgentInfo], None] | None = None
@@ -78,7 +84,7 @@ class LocalClient:
 
     async def start(self) -> None:
         """Start the app, but leave the background runs in its store to the server they belong to."""
-        known = [spec.name for spec in self._app.registry.list()]
+        known = [*(spec.name for spec in self._app.registry.list()), *self._app.asleep.tools]
         for name in self._functions:
             if name not in known:
                 hint = did_you_mean(name, known) or "; 'antwort functions list' shows those there are"
@@ -96,7 +102,7 @@ class LocalClient:
         create = decode_create(_encode({**request, "stream": True}))
         ctx = Context(ANONYMOUS_TENANT, subject="cli", scopes=frozenset({"*"}))
         try:
-            plan = await self._app.engine.plan(create, ctx)
+            plan = await self._app.engine.plan(create, ctx, shown=self._shown)
         except NotOverError:
             if not await self._app.runs.answer(create, ctx):
                 raise
@@ -157,9 +163,10 @@ class _Batches:
 
 
 class RemoteClient:
-    """A server that speaks the Responses API."""
+    """A server that speaks the Responses API; `show_calls` as with `LocalClient`."""
 
-    def __init__(self, url: str, key: str | None) -> None:
+    def __init__(self, url: str, key: str | None, *, show_calls: bool = False) -> None:
+        self._headers = {"antwort-show-calls": "1"} if show_calls else {}
         if not urlsplit(url).path.strip("/"):
             url = f"{url.rstrip('/')}/v1"
         try:
@@ -179,7 +186,7 @@ class RemoteClient:
         transport = Transport(self.description, self._config)
         try:
             with _cure():
-                reply = await transport.post("/responses", _encode({**request, "stream": True}))
+                reply = await transport.post("/responses", _encode({**request, "stream": True}), self._headers)
             try:
                 if reply.status != 200:
                     raise await _refusal(reply)
@@ -219,13 +226,6 @@ class RemoteClient:
                 reply.abort()
         finally:
             await transport.close()
-
-
-def own_url(loaded: LoadedConfig) -> str:
-    """Return where the server of a configuration listens."""
-    server = loaded.config.server
-    host = _EVERYWHERE.get(server.host, server.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{server.port}"
 
 
 def _shown(question: Question) -> JSON:

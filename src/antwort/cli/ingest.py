@@ -12,11 +12,11 @@ import msgspec
 from typing_extensions import override
 
 from antwort.app import Antwort
-from antwort.cli.clients import own_url
 from antwort.cli.folder_upload import FileReport, FolderUpload, LocalFile, Outcome, ServerFiles, found_files
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option, log_options
 from antwort.cli.output import Misuse, print_json
+from antwort.cli.running_server import own_url
 from antwort.cli.terminal import harmless
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
@@ -54,7 +54,7 @@ def ingest() -> None:
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
 @click.option("--store", required=True, metavar="NAME", help="Vector store, by name or id; created if there is none.")
 @click.option("--mirror", is_flag=True, help="Remove what earlier runs have brought in and this one does not name.")
-@click.option("--url", metavar="URL", help="The running server; that of the configuration if not given.")
+@click.option("--url", metavar="URL", help="The running server; that of this folder if not given.")
 @click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server.")
 @json_option
 @configured

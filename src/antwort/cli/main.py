@@ -14,7 +14,7 @@ from typing_extensions import override
 import antwort
 from antwort.cli.certain_end import end_for_certain
 from antwort.cli.groups import Lazy, LazyGroup
-from antwort.cli.output import failure_of, misuse_of
+from antwort.cli.output import DEBUG, failure_of, misuse_of
 
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
@@ -33,8 +33,6 @@ COMMANDS = {
 }
 
 EXIT_INTERRUPTED = 130
-
-_DEBUG = "antwort.debug"
 
 
 class Root(LazyGroup):
@@ -58,13 +56,13 @@ class Root(LazyGroup):
         except KeyboardInterrupt:
             raise click.exceptions.Exit(EXIT_INTERRUPTED) from None
         except Exception as error:
-            if ctx.meta.get(_DEBUG):
+            if ctx.meta.get(DEBUG):
                 traceback.print_exception(error)
             raise failure_of(error) from error
 
 
 def _remember_debug(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-    ctx.meta[_DEBUG] = value
+    ctx.meta[DEBUG] = value
 
 
 @click.group(cls=Root, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -11,6 +11,8 @@ from typing_extensions import override
 
 from antwort.errors import APIError, ConfigError, FunctionError, did_you_mean
 
+DEBUG = "antwort.debug"
+"""Where the context of a command has whether tracebacks are wanted."""
 _GAP = "  "
 _NARROWEST = 12
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 
 import click
 
-from antwort.app import Antwort, enabled_providers
+from antwort.app import Antwort, default_providers, enabled_providers
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table
@@ -24,7 +24,7 @@ class ProviderRow:
 
     name: str
     state: str
-    """`enabled` by the configuration, enabled by `default`, or just `available`."""
+    """`enabled` by the configuration or `default`, started as soon as it is used (`on demand`), or `available`."""
     origin: str
     functions: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
@@ -51,15 +51,17 @@ def _rows(app: Antwort) -> Iterator[ProviderRow]:
     config = app.config
     catalogue = Catalogue(plugins_dir=config.plugins_dir)
     enabled = enabled_providers(config, catalogue)
+    default = default_providers(config, catalogue)
     for registration in app.registry.registrations():
         provider = enabled[registration.name]
         yield ProviderRow(
             registration.name,
-            "default" if config.providers is None and registration.name in catalogue.defaults else "enabled",
+            "default" if config.providers is None and registration.name in default else "enabled",
             catalogue.find(registration.name).origin if provider.use is None else f"use: {provider.use}",
             tuple(entry.spec.name for entry in registration.entries),
             tuple(str(route) for route in registration.routes),
         )
     for found in catalogue:
         if found.name not in enabled:
-            yield ProviderRow(found.name, "available", found.origin)
+            state = "on demand" if found.name in app.asleep.names else "available"
+            yield ProviderRow(found.name, state, found.origin)

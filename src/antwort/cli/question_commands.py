@@ -7,11 +7,12 @@ from typing import TypeVar
 
 import click
 
-from antwort.cli.clients import RemoteClient, own_url
+from antwort.cli.clients import RemoteClient
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import Misuse, print_json, print_table
 from antwort.cli.questions import named_question, verdict_of, wording
+from antwort.cli.running_server import own_url
 from antwort.cli.terminal import clean
 from antwort.config import LoadedConfig
 from antwort.types import JSON

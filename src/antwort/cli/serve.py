@@ -20,6 +20,7 @@ from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
 from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, keep_looking, probe_option
 from antwort.cli.options import configured, log_options, setting
+from antwort.cli.running_server import announced, callable_url
 from antwort.concurrency.contained_tasks import end_tasks, left_behind
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
@@ -182,7 +183,11 @@ async def _serve(
     telling: list[asyncio.Task[None]] = []
     closing: list[asyncio.Task[None]] = []
 
+    written = contextlib.ExitStack()
+
     def listening() -> None:
+        if worker in {None, 0}:
+            written.enter_context(announced(app.config.data_dir, callable_url(*sock.getsockname()[:2])))
         on_ready()
         if worker in {None, 0}:  # a model server that takes its time does not keep the start waiting
             telling.append(loop.create_task(tell_backends(app, click.echo)))
@@ -216,7 +221,8 @@ async def _serve(
     stuck.enter("serving")
     _spare_the_collector()
     try:
-        await server.serve([sock])
+        with written:
+            await server.serve([sock])
     finally:
         stuck.enter("closing")
         await end_tasks(telling, app.config.functions.grace)

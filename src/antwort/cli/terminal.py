@@ -81,6 +81,7 @@ class AnswerText:
         self._before = before
         """Called before anything is printed."""
         self._stream = stream
+        self._is_interrupted = False
         self._pieces: list[str] = []
         self._sources: list[str] = []
         self._is_terminal = sys.stdout.isatty()
@@ -93,7 +94,8 @@ class AnswerText:
         elif kind in _TEXT:
             self._write(str(event.get("delta", "")))
         elif kind == "response.output_item.added" and self._pieces and event.get("item", {}).get("type") == "message":
-            self._write("\n\n")
+            self._write("\n" if self._is_interrupted else "\n\n")
+            self._is_interrupted = False
 
     def _write(self, piece: str) -> None:
         if self._before is not None and self._stream:
@@ -114,6 +116,12 @@ class AnswerText:
             click.echo("\nSources:")
             for source in self._sources:
                 click.echo(f"  {harmless(source) if self._is_terminal else source}")
+
+    def make_room(self) -> None:
+        """Begin a new line where something else is written in between, and people see both."""
+        if self._stream and self._is_terminal and self._pieces:
+            self.finish_line()
+            self._is_interrupted = True
 
     def finish_line(self) -> None:
         """Begin a new line unless the text did."""

@@ -375,7 +375,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         if noted:
             record["sources"] = msgspec.to_builtins(noted, str_keys=True)
         if item["type"] == OWN:
-            item["status"] = "completed"
+            item["status"] = failed_status(OWN) if result.is_error else "completed"
             item["output"] = record["output"]
         else:
             if face is not None and face.item == item["type"]:

@@ -49,6 +49,7 @@ from antwort.engine.tools import Target, Toolset
 from antwort.engine.toolsets import ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
+from antwort.functions.absent import ProviderAsleepError
 from antwort.run_services import Values
 from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.sealing import Sealer
@@ -109,10 +110,18 @@ class Planner:
     ) -> Plan:
         """Read a request; BadRequestError names the parameter that cannot be served.
 
-        `recall` has responses that are stored nowhere and can be continued all the same, by id.
+        `recall` has responses that are stored nowhere and can be continued all the same, by id. A provider that sleeps
+        and whose tools are named is started for it.
         """
         if self._show_calls:
             shown = replace(shown, calls=True)
+        while True:
+            try:
+                return await self._read(create, ctx, shown, recall)
+            except ProviderAsleepError as error:
+                await error.wake()
+
+    async def _read(self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None) -> Plan:
         text = _only_text(create)
         large = False
         items: list[JSON] | None = None

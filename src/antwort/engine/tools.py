@@ -230,6 +230,8 @@ class NamedTools:
                 echo = _function_echo(definition)
                 self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
             else:
+                if tool.keys() <= _NAMING:
+                    self._absent.check_tool(name)
                 if tool.keys() <= _NAMING and self._compared < _MOST_SLIPS:
                     self._compared += 1
                     _check_spelling(name, self._offer.by_name, param)
@@ -288,6 +290,7 @@ class NamedTools:
     def _note_hosted(self, kind: str, tool: JSON, param: str) -> None:
         found = self._offer.by_type.get(kind)
         if found is None or found.spec.hosted is None:
+            self._absent.check_tool(kind)
             available = ", ".join(sorted({*CLIENT_TYPES, *self._offer.by_type}))
             raise UnavailableToolError(
                 f"Tools of type '{kind}' are not available here; available: {available}. The operator of this server "

@@ -11,9 +11,9 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from importlib.machinery import ModuleSpec
-from importlib.metadata import EntryPoint, distributions
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, distributions
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -23,7 +23,7 @@ from msgspec import Struct
 
 from antwort.config import LoadedConfig, ProviderConfig, secret_values
 from antwort.errors import ConfigError, did_you_mean
-from antwort.functions.absent import AbsentProviders
+from antwort.functions.absent import Declared
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider, is_function
 from antwort.functions.slow_watch import SlowWatch
@@ -31,9 +31,14 @@ from antwort.observability import Redactor
 
 GROUP = "antwort.providers"
 DEFAULT_GROUP = "antwort.default_providers"
+NEEDS_GROUP = "antwort.provider_needs"
 PATH_GROUP = "antwort.provider_paths"
 TOOL_GROUP = "antwort.provider_tools"
 DISTRIBUTION = "antwort"
+_OF_EXTRA = re.compile(
+    r"^Requires-Dist: (?P<name>[\w.-]+)[^;\n]*;.*\bextra == ['\"](?P<extra>[\w.-]+)['\"]", re.MULTILINE
+)
+"""How the metadata of a package names another one that an extra asks for."""
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
 logger = logging.getLogger(__name__)
 
@@ -76,7 +81,21 @@ class Catalogue:
             if package.name == DISTRIBUTION
             for point in package.points(DEFAULT_GROUP)
         )
+        self._on_demand = [
+            (point.name, point.group.removeprefix(f"{DEFAULT_GROUP}."))
+            for package in packages
+            if package.name == DISTRIBUTION
+            for point in package.declared
+            if point.group.startswith(f"{DEFAULT_GROUP}.")
+        ]
         names = {point.value: point.name for package in packages for point in package.points(GROUP)}
+        self._names = names
+        self._needs = [
+            (point.name, names[point.value])
+            for package in packages
+            for point in package.points(NEEDS_GROUP)
+            if point.value in names
+        ]
         self._answered = [
             {
                 point.name: names[point.value]
@@ -87,11 +106,23 @@ class Catalogue:
             for group in (PATH_GROUP, TOOL_GROUP)
         ]
 
-    def absent(self, present: Collection[str]) -> AbsentProviders:
-        """Return what the installed packages say that their providers have, of those that are not present."""
-        return AbsentProviders(
-            *({what: name for what, name in group.items() if name not in present} for group in self._answered)
-        )
+    def declared(self, names: Collection[str]) -> Declared:
+        """Return what the installed packages say that providers have, of those with these names."""
+        return Declared(*({what: name for what, name in group.items() if name in names} for group in self._answered))
+
+    def disabled(self, present: Collection[str]) -> Declared:
+        """Return the same of all that are not present."""
+        return self.declared({found.name for found in self} - {*present})
+
+    @cached_property
+    def on_demand(self) -> list[str]:
+        """Return what the default set has besides, as soon as somebody uses it, by the extras that are installed."""
+        return [name for name, extra in self._on_demand if has_extra(DISTRIBUTION, extra)]
+
+    def needed_by(self, name: str, use: str | None = None) -> list[str]:
+        """Return the providers without which one is of no use; `use` as with `find`."""
+        known = name if use is None else self._names.get(use)
+        return [needed for one, needed in self._needs if one == known]
 
     def _add(self, found: Found) -> None:
         first = self._found.setdefault(found.name, found)
@@ -200,12 +231,30 @@ def _packages() -> list[_Package]:
     `importlib.metadata.entry_points` would: it takes longer to read them all than to import most libraries.
     """
     found: dict[str, _Package] = {}
-    for distribution in distributions():
-        if DISTRIBUTION in (distribution.read_text("entry_points.txt") or ""):
-            metadata = distribution.metadata
-            package = _Package(metadata["Name"], metadata["Version"], tuple(distribution.entry_points))
+    for installed in distributions():
+        if DISTRIBUTION in (installed.read_text("entry_points.txt") or ""):
+            metadata = installed.metadata
+            package = _Package(metadata["Name"], metadata["Version"], tuple(installed.entry_points))
             found.setdefault(package.name, package)
     return sorted(found.values(), key=lambda package: (package.name != DISTRIBUTION, package.name))
+
+
+def has_extra(package: str, extra: str) -> bool:
+    """Tell whether all that an extra of an installed package asks for is installed, whatever its version.
+
+    `importlib.metadata.requires` would parse the whole page of the package, each time.
+    """
+    head = (distribution(package).read_text("METADATA") or "").partition("\n\n")[0]
+    wanted = [match["name"] for match in _OF_EXTRA.finditer(head) if match["extra"] == extra]
+    return bool(wanted) and all(map(_is_installed, wanted))
+
+
+def _is_installed(package: str) -> bool:
+    try:
+        distribution(package)
+    except PackageNotFoundError:
+        return False
+    return True
 
 
 def _from_module(use: str) -> Any:

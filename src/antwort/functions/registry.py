@@ -7,6 +7,7 @@ import logging
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast, overload
 
@@ -107,6 +108,7 @@ class FunctionRegistry(ToolExecutor):
         self._patience = Patience(start_timeout, close_timeout, grace)
         self._watch = SlowWatch()
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._services: Callable[[str], Services] | None = None
         self._strict_names = strict_names
         self._told: set[str] = set()
         self._factories: dict[str, Factory] = {}
@@ -399,6 +401,7 @@ class FunctionRegistry(ToolExecutor):
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             SpawnedTasks.contain(self._loop)
+        self._services = services
         for registration in self._registrations.values():
             if registration.started:
                 continue
@@ -414,6 +417,28 @@ class FunctionRegistry(ToolExecutor):
                 raise
             for entry in registration.entries:
                 entry.ready = True
+
+    async def start_late(self, provider: FunctionProvider, *, offer: Offer = "always") -> None:
+        """Start a provider beside those that run, and register it then; of one that fails nothing is left.
+
+        It has the services that the others were started with.
+        """
+        if self._services is not None and isinstance(provider, Provider):
+            provider.attach(self._services(provider.name))
+        lost = partial(self._lose, provider.name)
+        lifetime = Lifetime(provider, self._redactor, self._patience, self._watch, lost)
+        await lifetime.start()
+        try:
+            self._add_provider(provider, offer)
+        except BaseException:
+            await lifetime.close()
+            raise
+        registration = self._registrations[provider.name]
+        registration.started, registration.lifetime = True, lifetime
+
+    def _lose(self, name: str) -> None:
+        if registration := self._registrations.get(name):
+            registration.lose()
 
     def _lifetime(self, registration: Registration) -> Lifetime:
         return Lifetime(registration.provider, self._redactor, self._patience, self._watch, registration.lose)

@@ -1,6 +1,6 @@
 """Which endpoint answers: the API first, the routes of providers beside it."""
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
@@ -68,6 +68,8 @@ class Router:
             if allowed and method not in allowed and not (method == "HEAD" and "GET" in allowed):
                 raise no_route(method, path, allowed)
             if not allowed:
+                if (wake := self._absent.asleep_at(path)) is not None:
+                    return self._awakened(wake, scope, receive, send)
                 raise self._absent.no_path(path) or no_route(method, path, (), self._hint(path))
             return self._providers(scope, receive, send)
         route = found.route
@@ -80,6 +82,11 @@ class Router:
             return route.app(scope, receive, send)
         scope["path_params"] = found.parameters
         return self._answer(route, scope, receive, send)
+
+    async def _awakened(self, wake: Callable[[], Awaitable[None]], scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request for a provider that slept until now."""
+        await wake()
+        await self(scope, receive, send)
 
     async def _answer(self, route: Route, scope: Scope, receive: Receive, send: Send) -> None:
         result = await route.call(scope.get(CONTEXT), Request(scope, receive))
