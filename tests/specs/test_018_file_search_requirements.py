@@ -3,6 +3,7 @@
 import inspect
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from antwort import Antwort, FunctionProvider
 from antwort.config import Config, load_config
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.embedding import EmbeddingClient
-from antwort.providers.file_search.vectors.base import Chunk, Count, Hit, Query, VectorStoreBackend
+from antwort.providers.file_search.vectors.base import Attributes, Chunk, Count, Hit, Query, VectorStoreBackend
 from antwort.testing import running
 
 
@@ -96,6 +97,12 @@ class Memory(VectorStoreBackend):
     @override
     async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
         self.kept[name] = [one for one in self.kept[name] if one.id not in ids]
+
+    @override
+    async def set_attributes(
+        self, name: str, attributes: Attributes, *, tenant: str, file_id: str, vector_store_id: str = ""
+    ) -> None:
+        self.kept[name] = [replace(one, attributes=attributes) for one in self.kept[name]]
 
     @override
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:

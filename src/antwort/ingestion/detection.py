@@ -51,6 +51,8 @@ _CODE = compiled_on_use(
     r"\.(?:c|cc|cfg|clj|cpp|cs|css|dart|exs?|go|gradle|h|hpp|hs|ini|java|jsx?|kt|lua|m|ml|php|pl|proto|ps1|pyi?|r|rb|rs"
     r"|scala|scss|sh|sql|svg|swift|tf|toml|tsx?|vue|xml|ya?ml)"
 )
+_READ_OUT = frozenset({"html", "mail", "package", "pdf"})
+"""Formats whose texts are not what is in the file."""
 _PACKAGES = (".docx", ".pptx", ".xlsx", ".epub")
 
 
@@ -73,6 +75,15 @@ def format_of(data: bytes, filename: str) -> str:
     if is_binary(data):
         raise UnreadableError("It is neither a text nor a document of a kind that can be read.", "unsupported_file")
     return "code" if _CODE.fullmatch(ending) else _BY_NAME.get(ending, "text")
+
+
+def own_text(data: bytes, filename: str) -> str | None:
+    """Return the text that a file is, as it was written; None for one out of which a text has to be read."""
+    try:
+        kind = format_of(data, filename)
+    except UnreadableError:
+        return None
+    return None if kind in _READ_OUT else decoded(data)
 
 
 def is_binary(data: bytes) -> bool:

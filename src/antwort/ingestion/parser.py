@@ -10,6 +10,7 @@ import msgspec
 import antwort
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.ingestion.child import Answer
+from antwort.ingestion.detection import own_text
 from antwort.ingestion.document import Document, UnreadableError
 from antwort.sandbox import BareHost, Ending, Finished, Sandbox, SandboxLimits
 from antwort.sandbox.places import python_places, system_places
@@ -51,6 +52,11 @@ class DocumentParser:
         )
         self._host: Sandbox | None = None
         self._choosing = asyncio.Lock()
+
+    @staticmethod
+    def own_text(data: bytes, filename: str) -> str | None:
+        """Return the text that a file is, as it was written; None for one out of which a text has to be read."""
+        return own_text(data, filename)
 
     async def prepare(self) -> None:
         """Find out where files are read, once; ConfigError if they would be read where they must not be.

@@ -158,6 +158,31 @@ def test_words_count_unless_the_settings_or_a_threshold_say_otherwise(
     assert sorted(one.text for one in search_item(response).results) == found
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_hit_has_one_score_with_a_threshold_and_without(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, count: int
+) -> None:
+    steps = [step for _ in range(2) for step in searching("A-1187")]
+    with staged(tmp_path, steps, settings_for(qdrant_server, embeddings)) as stage:
+        client = stage.client()
+        stores = [client.vector_stores.create(name=f"orders {number}").id for number in range(count)]
+        near = embedded("A-1187")
+        write(stage, stores[0], {"text": "by meaning", "vector": [*near[:-1], near[-1] + 0.9]})
+        worded = {"text": "order A-1187", "file_id": "file-9", "vector": [*near[:-1], near[-1] + 1.1]}
+        write(stage, stores[-1], worded)
+        found = []
+        for ranking in ({}, {"score_threshold": 0.01}):
+            options = tool(*stores, ranking_options=ranking)
+            response = create(stage, False, input="?", tools=[options], include=RESULTS)
+            found.append([(one.text, round(one.score, 6)) for one in search_item(response).results])
+        least = min(score for _, score in found[0]) + 1e-4
+        [best] = client.vector_stores.search(stores[0], query="A-1187", ranking_options={"score_threshold": least}).data
+    assert found[0] == found[1]
+    assert [text for text, _ in found[0]] == ["order A-1187", "by meaning"], "words count for the order"
+    assert (best.content[0].text, round(best.score, 6)) == found[0][1]
+    assert all(0.3 < score < 1 for _, score in found[0]), "likenesses, not ranks"
+
+
 def test_hybrid_search_ranks_the_chunks_of_all_stores_as_one(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:

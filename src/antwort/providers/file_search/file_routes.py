@@ -89,16 +89,14 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
     async def update_vector_store_file(
         self, ctx: Context, vector_store_id: str, file_id: str, body: UpdateFile
     ) -> VectorStoreFile:
-        """Replace the attributes of a file. Filters see them when its status is `completed` again."""
+        """Replace the attributes of a file. Its status stays what it was, and filters see them at once."""
         store = await self._open_store(ctx, vector_store_id)
-        found = await self.desk.get(store, file_id)
-        file = await self.desk.files.get(ctx.tenant, file_id)
-        await self.desk.queue.check_room(ctx.tenant)
-        return VectorStoreFile.of(await self.desk.attach(store, file, body.attributes or {}, found.value.chunking))
+        with as_api_errors():
+            return VectorStoreFile.of(await self.desk.set_attributes(store, file_id, body.attributes or {}))
 
     @route("GET", f"{_FILE}/content", scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store_file_content(self, ctx: Context, vector_store_id: str, file_id: str) -> FileContent:
-        """Return what a file says, as it was read."""
+        """Return what a file says: its own text, or what was read out of it."""
         store = await self._open_store(ctx, vector_store_id)
         file = await self.desk.get(store, file_id)
         with as_api_errors():

@@ -52,7 +52,7 @@ def _joined(run: Sequence[_Ranked]) -> _Ranked:
         text += one.hit.text[end - start :] if last > end else ""
         end = max(end, last)
         last_page = max(last_page, one.place.last_page if one.place else 0)
-    hit = replace(best.hit, text=text, index=first.hit.index)
+    hit = replace(best.hit, text=text, index=first.hit.index, score=max(one.hit.score for _, one in run))
     whole = msgspec.structs.replace(place, end=end, last_page=last_page)
     return rank, replace(best, hit=hit, place=whole, last_index=max(one.hit.index for _, one in run))
 

@@ -13,7 +13,7 @@ from antwort.providers.file_search.ingestion.store_files import ChunkPlace
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import VectorStoreRecord
 from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
-from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores
+from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores, likenesses
 from antwort.providers.file_search.windows import chunk_of
 from antwort.providers.file_search.wire import RankingOptions
 
@@ -43,6 +43,8 @@ class Wish:
     threshold: float | None = None
     weights: tuple[float, float] | None = None
     """How much meaning and words count; None for meaning alone."""
+    by_likeness: bool = False
+    """Scores are likenesses of vectors, also where words count for the order; so is the threshold."""
     rerank: bool = True
     """Rank what is found a second time, if the server can."""
 
@@ -58,15 +60,15 @@ class Wish:
     ) -> "Wish":
         """Put together what a request said; `hybrid` says whether words count in one that does not say it.
 
-        Who names a threshold and no weights means the likeness of vectors.
+        Who names no weights gets likenesses of vectors as scores, and means them with a threshold.
         """
         threshold = (ranking and ranking.score_threshold) or None
         asked = ranking and ranking.hybrid_search
         weights = (asked.embedding_weight, asked.text_weight) if asked else None
-        if hybrid and asked is None and threshold is None:
+        if hybrid and asked is None:
             weights = _EQUAL
         rerank = ranking is None or ranking.ranker != "none"
-        return cls(queries, limit, filter_, threshold, weights, rerank)
+        return cls(queries, limit, filter_, threshold, weights, asked is None, rerank)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +145,7 @@ class Searcher:
         best = _Best(wish.limit)
         for rank, group in enumerate(hits):
             best.take(group, rank)
-        findings.found = best.ranked()
+        findings.found = [_with_likeness(one) for one in best.ranked()] if wish.by_likeness else best.ranked()
         return findings
 
     async def _embed(self, tenant: str, queries: Sequence[str], within: float) -> list[list[float]]:
@@ -212,7 +214,7 @@ class Searcher:
         except NoCollection:  # deleted, or expired, since it was searched
             return []
         shown = [(hit, hit if chunk is None else whole.get(chunk)) for hit, chunk in zip(hits, chunks, strict=True)]
-        return [replace(chunk, score=hit.score) for hit, chunk in shown if chunk is not None]
+        return [replace(chunk, score=hit.score, likeness=hit.likeness) for hit, chunk in shown if chunk is not None]
 
     async def _hits(self, store: VectorStoreRecord, query: Query) -> list[Hit]:
         try:
@@ -231,6 +233,7 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence
     those in another, so each kind is ranked over all stores first. Nor can it where chunks are found by their windows.
     """
     text = wish.queries[number] if vector is None or wish.weights is not None else None
+    ranked = vector is not None and text is not None and wish.by_likeness
     look = Query(
         "",
         vector,
@@ -238,13 +241,14 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence
         limit=wish.limit * _SPARE,
         filter=wish.filter,
         # Who names a threshold means the likeness of vectors; the scores of words are others.
-        threshold=wish.threshold if vector is not None else None,
+        threshold=wish.threshold if vector is not None and not ranked else None,
+        least_likeness=wish.threshold if ranked else None,
         weights=wish.weights if vector is not None else None,
     )
     joins = len(stores) == 1 and not stores[0].windows
     if joins or vector is None or text is None:
         return [look]
-    wide = replace(look, limit=max(FEWEST, look.limit), threshold=None, weights=None)
+    wide = replace(look, limit=max(FEWEST, look.limit), threshold=None, least_likeness=None, weights=None)
     return [replace(wide, text=None), replace(wide, vector=None)]
 
 
@@ -269,12 +273,18 @@ def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish
     by_meaning, by_words = ({one.key: one.hit.text for one in found} for found in (near, worded))
     scores = joint_scores(by_meaning, by_words, wish.weights, query)
     found = {one.key: one for one in (*worded, *near)}
+    like = likenesses({one.key: one.hit.score for one in near}, found)
     least = wish.threshold or 0.0
     return [
-        FoundChunk(found[key].store, replace(found[key].hit, score=score))
+        FoundChunk(found[key].store, replace(found[key].hit, score=score, likeness=like[key]))
         for key, score in scores.items()
-        if score >= least
+        if (like[key] if wish.by_likeness else score) >= least
     ]
+
+
+def _with_likeness(one: FoundChunk) -> FoundChunk:
+    """Return a chunk with its likeness as its score, if that is known."""
+    return one if one.hit.likeness is None else replace(one, hit=replace(one.hit, score=one.hit.likeness))
 
 
 class _Best:

@@ -20,6 +20,7 @@ from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavai
 from antwort.providers.file_search.ingestion.store_files import JOB
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vectors.base import (
+    Attributes,
     Chunk,
     Count,
     Place,
@@ -417,6 +418,16 @@ class VectorStores:
         if made is None:
             raise not_found(store.id)
         return made
+
+    async def set_attributes(self, store: VectorStoreRecord, file_id: str, attributes: Attributes) -> None:
+        """Replace the attributes of a file's chunks; if the store ends meanwhile, it is as if it had ended before."""
+        try:
+            await self._backend.set_attributes(
+                store.collection, attributes, tenant=store.tenant, file_id=file_id, vector_store_id=store.id
+            )
+        except FunctionError:
+            await self._check_goes_on(store)
+            raise
 
     async def erase(self, store: VectorStoreRecord, file_id: str) -> None:
         """Delete the chunks of a file; if the store ends meanwhile, it is as if it had ended before.

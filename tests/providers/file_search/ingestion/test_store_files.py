@@ -84,6 +84,61 @@ def test_attributes_change_and_the_content_is_what_was_read(tmp_path: Path, sett
         assert sorted(after) == sorted(before)
 
 
+def test_new_attributes_leave_a_file_as_it_is_and_filters_see_them_at_once(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with ingesting(tmp_path, settings) as stage:
+        good, bad = stage.upload("Green tea."), stage.upload(samples.pdf("x", encrypted=True), "bad.pdf")
+        with stage.worker():
+            store = stage.client.vector_stores.create(file_ids=[good, bad])
+            states = [stage.settled(store.id, file_id).status for file_id in (good, bad)]
+        for file_id, state in zip((good, bad), states, strict=True):  # and there is no worker any more
+            changed = stage.client.vector_stores.files.update(
+                file_id, vector_store_id=store.id, attributes={"lang": "en"}
+            )
+            assert (changed.status, changed.attributes) == (state, {"lang": "en"})
+            kept = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store.id)
+            assert (kept.status, kept.attributes) == (state, {"lang": "en"})
+        assert states == ["completed", "failed"]
+        assert stage.client.vector_stores.retrieve(store.id).file_counts.in_progress == 0
+        for lang, texts in (("en", [(good, "Green tea.\n\n")]), ("de", [])):
+            wanted: Any = {"type": "eq", "key": "lang", "value": lang}
+            assert found(stage, store.id, "tea", filters=wanted) == texts
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.txt", "Tea.\n\n\n\n  Coffee.  \n"),
+        ("a.txt", "Tea."),
+        ("a.md", "# Tea\n\n* green\n* black\n\n\n"),
+        ("a.py", "def tea():\n\n\n    return 3\n"),
+        ("a.csv", "tea,3\r\ncoffee,4\r\n"),
+        ("a.json", '{"tea": [1,\n 2]}\n'),
+    ],
+)
+def test_the_content_of_a_text_is_what_was_uploaded(
+    tmp_path: Path, settings: dict[str, Any], name: str, text: str
+) -> None:
+    with ingesting(tmp_path, settings) as stage, stage.worker():
+        file_id = stage.upload(text, name)
+        store = stage.client.vector_stores.create(file_ids=[file_id])
+        assert stage.settled(store.id, file_id).status == "completed"
+        (content,) = stage.client.vector_stores.files.content(file_id, vector_store_id=store.id)
+    assert content.text == text
+
+
+def test_the_content_of_a_document_is_what_was_read_out_of_it_without_line_ends_at_its_end(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    with ingesting(tmp_path, settings) as stage, stage.worker():
+        file_id = stage.upload("<html><body><h1>Tea</h1><p>It is <b>hot</b>.</p></body></html>", "a.html")
+        store = stage.client.vector_stores.create(file_ids=[file_id])
+        assert stage.settled(store.id, file_id).status == "completed"
+        (content,) = stage.client.vector_stores.files.content(file_id, vector_store_id=store.id)
+    assert content.text == "Tea\n\nIt is hot."
+
+
 def test_a_file_attached_again_is_cut_anew_and_leaves_nothing_of_before(
     tmp_path: Path, settings: dict[str, Any]
 ) -> None:

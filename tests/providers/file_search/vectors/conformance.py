@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.base import (
+    Attributes,
     Chunk,
     Comparison,
     Compound,
@@ -334,6 +335,40 @@ class VectorBackendContract:
         assert ids(led_by_both) == [1]
         red = Comparison("colour", "eq", "red")
         assert set(ids(await store.search(STORE, Query(TENANT, near(1), "live foxes", filter=red)))) == {2, 4}
+
+    async def test_hybrid_search_tells_how_like_the_query_each_is(self, store: VectorStoreBackend) -> None:
+        await store.upsert(STORE, TEXTS)
+        alone = {hit.id: hit.score for hit in await store.search(STORE, Query(TENANT, near(4)))}
+        hits = await store.search(STORE, Query(TENANT, near(4), "live foxes"))
+        assert {hit.id: hit.likeness for hit in hits} == pytest.approx(alone)
+        least = sorted(alone.values())[1]
+        bound = await store.search(STORE, Query(TENANT, near(4), "live foxes", least_likeness=least - 1e-6))
+        assert [hit.id for hit in bound] == [hit.id for hit in hits if alone[hit.id] >= least - 1e-6]
+
+    # --- attributes ---
+
+    async def test_attributes_of_a_file_are_replaced_and_filters_see_it_at_once(
+        self, store: VectorStoreBackend
+    ) -> None:
+        old: Attributes = {"colour": "red", "year": 1, "open": True, "share": 0.1}
+        await store.upsert(STORE, [chunk(0, attributes=old), chunk(1, attributes=old), chunk(2, file="file-2")])
+        new: Attributes = {"colour": "blue", "weight": 0.3}
+        await store.set_attributes(STORE, new, tenant=TENANT, file_id=chunk(0).file_id)
+        await store.set_attributes(STORE, {"colour": "none"}, tenant="others", file_id=chunk(0).file_id)
+        for key, value, found in (
+            ("colour", "blue", [0, 1]),
+            ("colour", "red", []),
+            ("colour", "none", []),
+            ("year", 1, []),
+            ("open", True, []),
+            ("weight", 0.3, [0, 1]),
+        ):
+            hits = await store.search(STORE, Query(TENANT, near(0), filter=Comparison(key, "eq", value)))
+            assert sorted(ids(hits)) == found, key
+            assert all(hit.attributes == new for hit in hits)
+        assert len(await store.search(STORE, Query(TENANT, near(0)))) == 3
+        await store.set_attributes(STORE, {}, tenant=TENANT, file_id=chunk(0).file_id)
+        assert all(not hit.attributes for hit in await store.search(STORE, Query(TENANT, near(0))) if hit.index < 2)
 
     # --- filters ---
 

@@ -13,7 +13,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
-from antwort.provider import FileRecord, Files, FunctionError, NotFoundError
+from antwort.provider import DocumentParser, FileRecord, Files, FunctionError, NotFoundError
 from antwort.providers.file_search.ingestion.messages import PIECE, Job, NewChunk
 from antwort.providers.file_search.ingestion.queue import MOST_ATTEMPTS, IngestionQueue, LentJob, LostError
 from antwort.providers.file_search.ingestion.store_files import (
@@ -42,6 +42,10 @@ _ELSEWHERE = 300.0
 """Seconds for which a job is left to a server that can do it."""
 _AWAY = 10.0
 """Seconds after which something that failed while the vector database was away is tried again."""
+_BEGINNING = 64 * 1024
+"""Bytes of a file that tell what it is."""
+_MOST_TEXT = 128 * 1024**2
+"""Bytes of a text: more than one has that can be made searchable."""
 _FETCHED = 200
 """Chunks that are fetched at once."""
 
@@ -137,6 +141,26 @@ class IngestionDesk:
         self.on_work()
         return await self.get(store, file.id)
 
+    async def set_attributes(self, store: VectorStoreRecord, file_id: str, attributes: Mapping[str, Any]) -> StoreFile:
+        """Replace the attributes of a file. It stays as it is, and what is searchable of it is found by the new ones.
+
+        One that is being read is read anew.
+        """
+        while True:
+            async with self._locked(store.id, file_id):
+                file = await self.get(store, file_id)
+                await self.queue.check_stays(store.tenant, store.id, file_id)
+                if file.status == "in_progress":
+                    break
+                if file.value.indexed is not None:
+                    await self._stores.set_attributes(store, file_id, attributes)
+                changed = msgspec.structs.replace(file.value, attributes=dict(attributes))
+                if await self.store_files.change(file, changed):
+                    return await self.get(store, file_id)
+        await self.queue.check_room(store.tenant)
+        record = await self.files.get(store.tenant, file_id)
+        return await self.attach(store, record, attributes, file.value.chunking)
+
     async def get(self, store: VectorStoreRecord, file_id: str) -> StoreFile:
         """Return a file of a store; NotFoundError if it is not attached."""
         found = await self.store_files.get(store.tenant, store.id, file_id)
@@ -181,10 +205,15 @@ class IngestionDesk:
                 await self.detach(store, file.id)
 
     async def content(self, store: VectorStoreRecord, file: StoreFile) -> str:
-        """Return the text of a file, put together from its chunks, without the line ends that each block is given."""
+        """Return the text of a file: as it is, if it is a text, else put together from its chunks.
+
+        Those have line ends at the end of each block that nobody wrote; the last of them are left out.
+        """
         indexed, places = file.value.indexed, await self.store_files.places(store.tenant, store.id, file.value.file_id)
         if indexed is None:
             return ""
+        if (own := await self._own_text(store, file)) is not None:
+            return own
         parts: list[str] = []
         end = 0
         for first in range(0, indexed.chunks, _FETCHED):
@@ -199,6 +228,16 @@ class IngestionDesk:
                 parts.append(text[max(0, end - start) :])
                 end = max(end, last)
         return "".join(parts).rstrip("\n")
+
+    async def _own_text(self, store: VectorStoreRecord, file: StoreFile) -> str | None:
+        """Return what is in a file that is a text; None if it is something else, out of which a text was read."""
+
+        async def beginning(length: int) -> str | None:
+            pieces = await self.files.read(store.tenant, file.value.file_id, length=length)
+            data = b"".join([piece async for piece in pieces])
+            return await asyncio.to_thread(DocumentParser.own_text, data, file.value.filename)
+
+        return None if await beginning(_BEGINNING) is None else await beginning(_MOST_TEXT)
 
     # --- for workers -------------------------------------------------------------------------------------------------
 

@@ -69,6 +69,8 @@ class Hit:
     filename: str
     index: int
     attributes: Attributes
+    likeness: float | None = None
+    """What it would score by its vector alone, if both searches were joined: the score tells of ranks then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,8 @@ class Query:
     filter: Filter | None = None
     threshold: float | None = None
     """The least score of a hit."""
+    least_likeness: float | None = None
+    """The least likeness of a hit for which it is known."""
     weights: tuple[float, float] | None = None
     """How much the ranks of both searches count, vector first; the same if nobody says."""
     vector_store_id: str = ""
@@ -172,6 +176,11 @@ class VectorStoreBackend(Protocol):
 
     async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
         """Delete the tenant's chunks with these ids; those that are not there are passed over."""
+
+    async def set_attributes(
+        self, name: str, attributes: Attributes, *, tenant: str, file_id: str, vector_store_id: str = ""
+    ) -> None:
+        """Replace the attributes of the chunks of a file; filters see that when this returns."""
 
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
         """Return the tenant's chunks with these ids, as far as they are there, by these ids; their score is 0."""

@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from antwort.provider import ConfigError, SingleFlight
 from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import Chunk, Count, Hit, Place, Query, VectorStoreBackend
+from antwort.providers.file_search.vectors.base import Attributes, Chunk, Count, Hit, Place, Query, VectorStoreBackend
 
 T = TypeVar("T")
 
@@ -104,6 +104,16 @@ class Guarded(VectorStoreBackend):
     @override
     async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
         await self._through(lambda: self._inner.remove(name, ids, tenant=tenant, vector_store_id=vector_store_id))
+
+    @override
+    async def set_attributes(
+        self, name: str, attributes: Attributes, *, tenant: str, file_id: str, vector_store_id: str = ""
+    ) -> None:
+        await self._through(
+            lambda: self._inner.set_attributes(
+                name, attributes, tenant=tenant, file_id=file_id, vector_store_id=vector_store_id
+            )
+        )
 
     @override
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:

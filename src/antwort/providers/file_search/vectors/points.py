@@ -101,6 +101,12 @@ def dimensions_error(message: str) -> WrongDimensions | None:
     return WrongDimensions(int(found[1]), int(found[2])) if found else None
 
 
+def attributes_payload(attributes: Mapping[str, Scalar]) -> JSON:
+    """Return what takes the place of the attributes in the payload of a point."""
+    stored = stored_attributes(attributes)
+    return {"exact": {}, **_exact(stored), "attributes": stored}
+
+
 def payload_of(name: str, chunk: Chunk) -> JSON:
     """Return the payload of a chunk's point."""
     text, attributes = storable(chunk.text), stored_attributes(chunk.attributes)

@@ -64,11 +64,22 @@ def fused(
     """Join what two searches of one collection found."""
     near, worded = ({hit.id: hit.text for hit in hits} for hits in (by_vector, by_keyword))
     hits = {hit.id: hit for hit in (*by_keyword, *by_vector)}
-    return [replace(hits[key], score=score) for key, score in joint_scores(near, worded, weights, query).items()]
+    like = likenesses({hit.id: hit.score for hit in by_vector}, hits)
+    scores = joint_scores(near, worded, weights, query)
+    return [replace(hits[key], score=score, likeness=like[key]) for key, score in scores.items()]
+
+
+def likenesses(near: Mapping[K, float], found: Iterable[K]) -> dict[K, float]:
+    """Return how like the query each is of what was found, by the scores of what a search by vectors has found.
+
+    What was found by words alone is not more like it than the last of those, and counts as much.
+    """
+    least = min(near.values(), default=0.0)
+    return {key: near.get(key, least) for key in found}
 
 
 def finish(hits: Iterable[Hit], query: Query) -> list[Hit]:
     """Put hits in order and drop what the query does not want."""
-    least = query.threshold if query.threshold is not None else 0.0
-    found = sorted((hit for hit in hits if hit.score >= least), key=lambda hit: (-hit.score, hit.id))
-    return found[: query.limit]
+    least, like = query.threshold or 0.0, query.least_likeness or 0.0
+    wanted = [hit for hit in hits if hit.score >= least and (hit.likeness is None or hit.likeness >= like)]
+    return sorted(wanted, key=lambda hit: (-hit.score, hit.id))[: query.limit]

@@ -21,6 +21,7 @@ from antwort.provider import ChildProcess, ConfigError, FunctionError, SingleFli
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
+    Attributes,
     Chunk,
     Count,
     Hit,
@@ -35,6 +36,7 @@ from antwort.providers.file_search.vectors.filters import storable
 from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
+    attributes_payload,
     batches,
     by_chunk,
     chunk_scope,
@@ -136,6 +138,13 @@ class Embedded(VectorStoreBackend):
     @override
     async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
         await self._call("delete", name, ids_scope(checked_name(name), ids, tenant, vector_store_id))
+
+    @override
+    async def set_attributes(
+        self, name: str, attributes: Attributes, *, tenant: str, file_id: str, vector_store_id: str = ""
+    ) -> None:
+        condition = scope(checked_name(name), tenant, vector_store_id, file_id)
+        await self._call("set_attributes", name, condition, attributes_payload(attributes))
 
     @override
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:

@@ -72,6 +72,7 @@ class Worker:
             "fetch": self.fetch,
             "health": lambda: None,
             "search": self.search,
+            "set_attributes": self.set_attributes,
             "upsert": self.upsert,
         }
 
@@ -152,6 +153,14 @@ class Worker:
         gone = found.shard.count(edge.CountRequest(filter=wanted))
         found.shard.update(edge.UpdateOperation.delete_points_by_filter(wanted))
         self._written(name, found, gone)
+
+    def set_attributes(self, name: str, condition: JSON, payload: JSON) -> None:
+        """Replace the attributes of points."""
+        found, payload = self._collections.get(name), {kind: {} for kind in KINDS} | _by_kind(payload)
+        found.shard.update(edge.UpdateOperation.set_payload_by_filter(_filter(condition), payload))
+        if found.indexed:
+            _index(found, _paths(payload))
+        self._written(name, found, 0)
 
     def fetch(self, name: str, condition: JSON, fields: list[str]) -> list[tuple[str, JSON]]:
         """Return points."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from psycopg import sql
+from psycopg.types.json import Jsonb
 from typing_extensions import override
 
 from antwort.provider import ConfigError
@@ -16,6 +17,7 @@ from antwort.providers.file_search.errors import NoCollection, WrongDimensions
 from antwort.providers.file_search.settings import PgvectorSettings
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
+    Attributes,
     Chunk,
     Count,
     Hit,
@@ -26,7 +28,7 @@ from antwort.providers.file_search.vectors.base import (
 )
 from antwort.providers.file_search.vectors.pgvector import statements
 from antwort.providers.file_search.vectors.pgvector.transactions import PooledTransactions, VectorConnection
-from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, unique
+from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, stored_attributes, unique
 from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
 _LOCK = 0x616E7477
@@ -133,6 +135,18 @@ class Pgvector(VectorStoreBackend):
             await connection.execute(statement, values)
 
         await self._transactions.run(remove)
+
+    @override
+    async def set_attributes(
+        self, name: str, attributes: Attributes, *, tenant: str, file_id: str, vector_store_id: str = ""
+    ) -> None:
+        where, values = statements.scope(checked_name(name), tenant, vector_store_id, file_id)
+        statement = sql.SQL("UPDATE {} SET attributes = %s WHERE {}").format(statements.table(name), where)
+
+        async def change(connection: VectorConnection) -> None:
+            await connection.execute(statement, [Jsonb(stored_attributes(attributes)), *values])
+
+        await self._transactions.run(change)
 
     @override
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:

@@ -17,6 +17,7 @@ from antwort.providers.file_search.errors import NoCollection, WrongDimensions
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.base import (
     PREFIX,
+    Attributes,
     Chunk,
     Count,
     Hit,
@@ -30,6 +31,7 @@ from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
     attribute_path,
+    attributes_payload,
     by_chunk,
     check_dimensions,
     chunk_scope,
@@ -169,6 +171,14 @@ class Qdrant(VectorStoreBackend):
 
     async def _delete(self, name: str, condition: JSON) -> None:
         await self._rest.ask("POST", _path(name, "/points/delete"), msgspec.Raw, {"filter": condition}, wait=True)
+
+    @override
+    async def set_attributes(
+        self, name: str, attributes: Attributes, *, tenant: str, file_id: str, vector_store_id: str = ""
+    ) -> None:
+        condition = scope(checked_name(name), tenant, vector_store_id, file_id)
+        body = {"payload": attributes_payload(attributes), "filter": condition}
+        await self._rest.ask("POST", _path(name, "/points/payload"), msgspec.Raw, body, wait=True)
 
     @override
     async def fetch(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> dict[str, Hit]:
