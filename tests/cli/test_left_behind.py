@@ -102,9 +102,9 @@ def test_a_call_that_was_left_behind_does_not_hold_a_server_that_was_told_to_sto
 
 
 def test_a_thread_of_a_plug_in_does_not_hold_workers(
-    listening: Listening, plugin: Plugin, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    listening: Listening, plugin: Plugin, ready_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", ready_url)
     leaving(plugin, at_start=ENDLESS["thread"])
     server, _ = listening("--plugins-dir", "plugins", "--workers", "2", "--log-level", "warning", "--backend", "demo")
     server.send_signal(signal.SIGTERM)

@@ -41,10 +41,10 @@ def demo_model(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def two_workers(
-    listening: Listening, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    listening: Listening, ready_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., tuple[subprocess.Popen[str], str]]:
     """Start a server with two workers; return it with its URL."""
-    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", ready_url)
 
     def two_workers(*arguments: str) -> tuple[subprocess.Popen[str], str]:
         server, banner = listening("--workers", "2", *arguments)
@@ -326,9 +326,9 @@ def read_message(server: subprocess.Popen[str]) -> str:
 
 
 def test_a_first_worker_that_stands_still_while_it_starts_ends_the_server(
-    process: Process, plugin: Plugin, config: Write, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    process: Process, plugin: Plugin, config: Write, ready_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", ready_url)
     plugin("hanging", HANGING)
     config("server:\n  worker_timeout: 1\nfunctions:\n  start_timeout: 8\n")
     Path("lifespan").touch()
@@ -368,9 +368,9 @@ def test_sqlite_is_for_one_process(process: Process, monkeypatch: pytest.MonkeyP
 
 
 def test_a_provider_says_that_it_is_for_one_process(
-    process: Process, plugin: Plugin, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    process: Process, plugin: Plugin, ready_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", ready_url)
     plugin(
         "single",
         """
@@ -393,9 +393,9 @@ def test_what_is_wrong_at_start_is_told_once_as_with_one_process(
 
 
 def test_a_worker_that_dies_before_it_is_ready_ends_the_server(
-    process: Process, plugin: Plugin, postgres_url: str, monkeypatch: pytest.MonkeyPatch
+    process: Process, plugin: Plugin, ready_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("ANTWORT_STORAGE__URL", postgres_url)
+    monkeypatch.setenv("ANTWORT_STORAGE__URL", ready_url)
     plugin(
         "second",
         """
@@ -447,7 +447,7 @@ def test_workers_that_die_again_and_again_are_given_up_when_none_is_left(
         httpx.get(url)
 
 
-def test_a_second_server_does_not_share_the_port(two_workers: TwoWorkers, process: Process, postgres_url: str) -> None:
+def test_a_second_server_does_not_share_the_port(two_workers: TwoWorkers, process: Process) -> None:
     _, url = two_workers()
     port = url.rpartition(":")[2]
     code, line = refusal(process("serve", "--port", port, "--workers", "2"))

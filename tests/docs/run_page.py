@@ -1,15 +1,23 @@
-"""Run the Python blocks of a page: `python run_page.py PAGE`, in an empty folder.
+"""Run the Python blocks of pages: each line of the input is a page, an empty folder and a file for errors, as JSON.
 
 The blocks run in their order, in one namespace, inside a coroutine. Whatever a top-level statement prints must stand in
 the comment behind it. The page's files (see `scripts/docs.py`) lie in the working folder; its tests are left out.
 Blocks that speak to the address that pages show speak to an app with the defaults.
+
+Each page has a process of its own, a fork of this one, whose exit code is printed: to import what most pages need takes
+longer than to run them.
 """
 
 import ast
 import asyncio
 import contextlib
+import gc
+import importlib
 import inspect
 import io
+import json
+import os
+import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -23,6 +31,8 @@ from antwort.config import Config
 from antwort.testing import running
 
 SHOWN = f"http://127.0.0.1:{docs.SHOWN_PORT}"
+PATIENCE = 120
+"""Seconds after which a page is ended."""
 
 
 async def run_page(page: str, text: str, folder: Path) -> None:
@@ -67,6 +77,27 @@ def comments_behind(statement: ast.stmt, lines: list[str]) -> Iterator[str]:
         yield line[2:]
 
 
+def run_alone(page: Path, folder: Path, errors: Path) -> None:
+    """Run a page in this process, which is there for nothing else."""
+    os.chdir(folder)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), sys.stdin.fileno())
+    for stream in (sys.stdout, sys.stderr):
+        os.dup2(os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), stream.fileno())
+    signal.alarm(PATIENCE)
+    asyncio.run(run_page(page.name, page.read_text(encoding="utf-8"), folder))
+
+
+def main() -> None:
+    importlib.import_module("openai")
+    gc.freeze()  # or each fork would look through all of that for garbage, and so have a copy of its own
+    for line in sys.stdin:
+        child = os.fork()
+        if child == 0:
+            run_alone(*map(Path, json.loads(line)))
+            return
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        os.write(sys.stdout.fileno(), f"{code}\n".encode())
+
+
 if __name__ == "__main__":
-    given = Path(sys.argv[1])
-    asyncio.run(run_page(given.name, given.read_text(encoding="utf-8"), Path.cwd()))
+    main()

@@ -1,14 +1,17 @@
 """The code in the pages works, and prints what it says it prints."""
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeAlias
 
 import pytest
 from scripts import docs
+from tests.support.plain_pytest import PLAIN
 
 from antwort.config import load_config
 from antwort.errors import ConfigError
@@ -23,24 +26,41 @@ def blocks_of(page: Path, language: str) -> list[docs.Block]:
     return [block for block in docs.blocks(page.read_text()) if block.language == language and block.reason is None]
 
 
-def python(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run Python in a process of its own: what a page does to it concerns nobody else."""
+def python(*arguments: str | Path) -> list[str | Path]:
+    return [sys.executable, "-W", "error", *arguments]
+
+
+def environment() -> dict[str, str]:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("ANTWORT_", "PYTEST_"))}
-    return subprocess.run(
-        [sys.executable, "-W", "error", *arguments],
-        cwd=folder,
-        env={**environ, "PYTHONPATH": str(docs.ROOT)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return {**environ, "PYTHONPATH": str(docs.ROOT)}
+
+
+Run: TypeAlias = Callable[[Path, Path], tuple[int, str]]
+
+
+@pytest.fixture(scope="module")
+def run() -> Iterator[Run]:
+    """Run a page in a folder, in a process of its own; return its exit code and what it says."""
+    with subprocess.Popen(
+        python(RUNNER), env=environment(), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+    ) as runner:
+        asked, answered = runner.stdin, runner.stdout
+        assert asked is not None
+        assert answered is not None
+
+        def run(page: Path, folder: Path) -> tuple[int, str]:
+            errors = folder.with_name(f"{folder.name}-errors")
+            asked.write(f"{json.dumps([str(page), str(folder), str(errors)])}\n")
+            code = int(answered.readline())
+            return code, errors.read_text()
+
+        yield run
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks_of(page, "python")], ids=lambda page: page.name)
-def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
-    done = python(RUNNER, page, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+def test_python_blocks_run(page: Path, tmp_path: Path, run: Run) -> None:
+    code, errors = run(page, tmp_path)
+    assert code == 0, errors
 
 
 @pytest.mark.parametrize(
@@ -56,12 +76,12 @@ def test_python_blocks_run(page: Path, tmp_path: Path) -> None:
         ("raise ValueError", False),
     ],
 )
-def test_what_is_printed_is_compared(code: str, passes: bool, tmp_path: Path) -> None:
+def test_what_is_printed_is_compared(code: str, passes: bool, tmp_path: Path, run: Run) -> None:
     page = tmp_path / "page.md"
     page.write_text(f"```python\nvalue = 1\n```\n\n```python\nassert value\n{code}\n```\n", encoding="utf-8")
-    done = python(RUNNER, page, folder=tmp_path)
-    assert (done.returncode == 0) is passes, done.stderr
-    assert passes or "page.md" in done.stderr
+    exit_code, errors = run(page, tmp_path)
+    assert (exit_code == 0) is passes, errors
+    assert passes or "page.md" in errors
 
 
 def test_the_tests_in_the_pages_pass(tmp_path: Path) -> None:
@@ -72,7 +92,10 @@ def test_the_tests_in_the_pages_pass(tmp_path: Path) -> None:
         folder.mkdir()
         for block in docs.blocks(page.read_text()):
             docs.write_file(block, folder)
-        done = python("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:asyncio", folder=folder)
+        command = python("-m", "pytest", "-q", *PLAIN, "-p", "no:asyncio")
+        done = subprocess.run(
+            command, cwd=folder, env=environment(), capture_output=True, text=True, timeout=120, check=False
+        )
         assert done.returncode == 0, done.stdout + done.stderr
 
 

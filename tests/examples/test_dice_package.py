@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import httpx
+from tests.support.plain_pytest import PLAIN
 
 if TYPE_CHECKING:
     from tests.examples.conftest import Environment
@@ -57,7 +58,7 @@ def test_an_installed_package_is_found_called_served_and_measured(environment: "
         requests = 'antwort_builtin_api_requests_total{method="GET",path="/v1/dice/roll",provider="dice",status="200"}'
         assert _metric(url, requests) == 3
 
-    report = environment.run("-m", "pytest", "-q", "-p", "no:cacheprovider", str(package / "test_dice.py"))
+    report = environment.run("-m", "pytest", "-q", *PLAIN, str(package / "test_dice.py"))
     assert "passed" in report
 
 

@@ -2,6 +2,8 @@ import json
 import re
 from typing import TYPE_CHECKING
 
+from tests.support.plain_pytest import PLAIN
+
 if TYPE_CHECKING:
     from tests.examples.conftest import Environment
 
@@ -11,7 +13,7 @@ def test_a_new_provider_can_be_installed_tested_and_called(environment: "Environ
     package = environment.work / "antwort-unit-prices"
     environment.install(package)
 
-    report = environment.run("-m", "pytest", "-q", "-rA", "-p", "no:cacheprovider", str(package))
+    report = environment.run("-m", "pytest", "-q", "-rA", *PLAIN, str(package))
     assert re.search(r"^\d{2} passed in ", report, re.MULTILINE), report
     assert "PASSED antwort-unit-prices/tests/test_unit_prices.py::test_a_greeting_is_said_and_counted" in report
 

@@ -140,6 +140,8 @@ def test_every_answer_is_described(tmp_path: Path, shard: int) -> None:
             if not _takes_something(operation):
                 _run(served, operation, GenerationMode.POSITIVE, 1, shard)
         operations = [operation for operation in everything if _takes_something(operation)]
+        if not FULL:  # to prepare what is asked of each takes longer than to ask it
+            operations = operations[str(DATABASE.get()).startswith("postgres") :: DATABASES]
         modes = (GenerationMode.POSITIVE, GenerationMode.NEGATIVE)
         share = -(-SHARE // (len(operations) * len(modes)))
         served.prepare()

@@ -127,7 +127,7 @@ def outage(request: pytest.FixtureRequest, tmp_path: Path, model: ModelProcess) 
             yield closing.enter_context(DiskFull.on(tmp_path / "data"))
         elif request.param == "database away":
             server: PostgresServer = request.getfixturevalue("postgres_server")
-            yield DatabaseAway(server, request.getfixturevalue("postgres_url"))
+            yield DatabaseAway(server, request.getfixturevalue("ready_url"))
         else:
             yield ModelGone(model) if request.param == "model gone" else ModelFrozen(model)
 

@@ -38,9 +38,9 @@ class Blocking(Provider):
 
 
 @pytest.fixture
-def server(tmp_path: Path, postgres_url: str) -> Iterator[ServerProcess]:
+def server(tmp_path: Path, ready_url: str) -> Iterator[ServerProcess]:
     with steady_model() as model:
-        storage = {"storage": {"url": postgres_url}}
+        storage = {"storage": {"url": ready_url}}
         made = ServerProcess(tmp_path, model, workers=2, worker_timeout=TIMEOUT, sections=storage)
         tmp_path.joinpath("plugins", "blocking.py").write_text(BLOCKING)
         made.start()

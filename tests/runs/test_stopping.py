@@ -220,7 +220,7 @@ def ingestion_busy(stage: Stage) -> Callable[[], None]:
     embeddings = stage.closing.enter_context(EmbeddingServer())
     settings: JSON = {"embedding_url": embeddings.url, "embedding_retries": 0}
     if stage.workers > 1:
-        settings |= {"vector_backend": "pgvector", "pgvector": {"url": stage.use_postgres()}}
+        settings |= {"vector_backend": "pgvector", "pgvector": {"url": stage.fixture("postgres_url")}}
     stage.providers = {"files": {"enabled": True}, "file_search": {"enabled": True, "settings": settings}}
     stage.start("A whole answer.")
     stage.begin()

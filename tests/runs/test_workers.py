@@ -73,12 +73,12 @@ def never_looking(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("never_looking")
 @pytest.mark.parametrize("owner", [0, 1])
 def test_the_events_of_a_run_can_be_read_from_the_other_worker_as_they_come(
-    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox], owner: int
+    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox], owner: int
 ) -> None:
     gate = Gate()
     with (
         ScriptedBackend([turn(["It is ", gate, "done."])]) as model,
-        two_workers(tmp_path, postgres_url, model, mailboxes) as clients,
+        two_workers(tmp_path, ready_url, model, mailboxes) as clients,
     ):
         mine, other = clients[owner], clients[1 - owner]
         run = begun(mine)
@@ -98,7 +98,7 @@ def test_the_events_of_a_run_can_be_read_from_the_other_worker_as_they_come(
 
 @pytest.mark.parametrize("owner", [0, 1])
 def test_a_run_is_cancelled_by_the_other_worker_and_leaves_its_function_at_once(
-    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox], owner: int
+    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox], owner: int
 ) -> None:
     entered, left = threading.Event(), threading.Event()
 
@@ -113,7 +113,7 @@ def test_a_run_is_cancelled_by_the_other_worker_and_leaves_its_function_at_once(
 
     with (
         ScriptedBackend([turn(calls=[call("wait")])]) as model,
-        two_workers(tmp_path, postgres_url, model, mailboxes, functions=[FunctionSpec.of(wait)]) as clients,
+        two_workers(tmp_path, ready_url, model, mailboxes, functions=[FunctionSpec.of(wait)]) as clients,
     ):
         mine, other = clients[owner], clients[1 - owner]
         run = begun(mine)
@@ -157,9 +157,9 @@ def test_of_two_answers_that_two_workers_get_at_once_one_counts(
 
 
 async def test_a_worker_that_starts_takes_up_what_belonged_to_its_number_only(
-    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox]
+    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox]
 ) -> None:
-    storage = {"url": postgres_url}
+    storage = {"url": ready_url}
     runs = []
     for number in range(3):  # of three workers, all of which stop
         peers = Peers(number, mailboxes)
@@ -175,9 +175,9 @@ async def test_a_worker_that_starts_takes_up_what_belonged_to_its_number_only(
 
 
 async def test_a_run_that_was_taken_to_be_cancelled_belongs_to_whoever_took_it(
-    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox]
+    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox]
 ) -> None:
-    storage = {"url": postgres_url}
+    storage = {"url": ready_url}
     async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], storage=storage) as app:
         run = await app.accept()
         await app.store.claim(TENANT, run, worker=1)  # and the second worker dies before it has cancelled it
@@ -187,9 +187,9 @@ async def test_a_run_that_was_taken_to_be_cancelled_belongs_to_whoever_took_it(
         await app.result(run)
 
 
-def test_runs_go_on_when_one_worker_after_the_other_is_killed(tmp_path: Path, postgres_url: str) -> None:
+def test_runs_go_on_when_one_worker_after_the_other_is_killed(tmp_path: Path, ready_url: str) -> None:
     with steady_model() as model:
-        server = ServerProcess(tmp_path, model, workers=2, sections={"storage": {"url": postgres_url}})
+        server = ServerProcess(tmp_path, model, workers=2, sections={"storage": {"url": ready_url}})
         server.start()
         try:
             with httpx.Client(base_url=server.url, limits=httpx.Limits(max_keepalive_connections=0)) as client:
