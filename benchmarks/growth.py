@@ -108,6 +108,12 @@ class Sizes:
     """Of one more file each; to embed more takes minutes."""
     asked: Sequence[int] = (1, 10, 100, 1_000)
     started: Sequence[int] = (1, 100, 1_000)
+    requests: float = 1.0
+    """How many to measure each of them with: a share of what makes a figure steady."""
+
+    def count(self, steady: int) -> int:
+        """Return how many requests to make where so many make a figure steady."""
+        return max(8, round(steady * self.requests))
 
 
 def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None = None) -> list[Row]:
@@ -117,14 +123,14 @@ def growth_rows(*, rounds: int, folder: Path | None = None, sizes: Sizes | None 
         make_folder(folder)
     with open_bench() as bench:
         measured = [
-            events_growth(bench, sizes.events, rounds),
-            history_growth(bench, sizes.turns, rounds),
-            functions_growth(bench, sizes.functions, rounds),
-            responses_growth(bench, sizes.responses, rounds),
-            tenants_growth(bench, sizes.tenants, rounds),
-            files_growth(bench, sizes.files, rounds),
-            chunks_growth(bench, sizes.chunks, rounds),
-            description_growth(bench, sizes.asked, rounds),
+            events_growth(bench, sizes, rounds),
+            history_growth(bench, sizes, rounds),
+            functions_growth(bench, sizes, rounds),
+            responses_growth(bench, sizes, rounds),
+            tenants_growth(bench, sizes, rounds),
+            files_growth(bench, sizes, rounds),
+            chunks_growth(bench, sizes, rounds),
+            description_growth(bench, sizes, rounds),
             start_growth(bench, sizes.started, min(rounds, _STARTS)),
         ]
     if folder is not None:
@@ -141,7 +147,7 @@ def make_folder(folder: Path) -> None:
         raise BenchmarkError(f"{folder} cannot be a folder for plots: {error}") from error
 
 
-def events_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def events_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure streams of more and more events."""
 
     kinds = {"not stored": False, "stored": True}
@@ -149,62 +155,66 @@ def events_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
         Workload(
             f"{kind}, {size}",
             {**ASK, "stream": True, "store": store, "model": f"burst-{size}"},
-            max(8, 16_000 // (size + 60)),
+            sizes.count(16_000 // (size + 60)),
         )
         for kind, store in kinds.items()
-        for size in sizes
+        for size in sizes.events
     ]
     costs = measure_costs(bench, [_new(bench, "events")], work, rounds=rounds)
-    series = [_series(kind, sizes, costs, [("antwort", f"{kind}, {size}") for size in sizes]) for kind in kinds]
+    series = [
+        _series(kind, sizes.events, costs, [("antwort", f"{kind}, {size}") for size in sizes.events]) for kind in kinds
+    ]
     return Growth("events", "CPU time of a streamed response", "events per response", series, LINEAR)
 
 
-def history_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def history_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure requests that go on from more and more turns."""
     body = {**ASK, "model": "json"}
     kinds = {"previous_response_id": history, "conversation": conversation}
     work = {
         kind: [
-            Workload(f"{kind} after {size}", body, max(8, 16_000 // (size + 80)), prepare=prepare(size))
-            for size in sizes
+            Workload(f"{kind} after {size}", body, sizes.count(16_000 // (size + 80)), prepare=prepare(size))
+            for size in sizes.turns
         ]
         for kind, prepare in kinds.items()
     }
     every = [one for some in work.values() for one in some]
     costs = measure_costs(bench, [_new(bench, "history")], every, rounds=rounds)
-    series = [_series(kind, sizes, costs, [("antwort", one.name) for one in some]) for kind, some in work.items()]
+    series = [_series(kind, sizes.turns, costs, [("antwort", one.name) for one in some]) for kind, some in work.items()]
     return Growth("history", "CPU time of a request that goes on from others", "turns before", series, LINEAR)
 
 
-def functions_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def functions_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure requests with more and more functions, registered or brought along."""
-    plain = Workload(JSON_REQUEST, {**ASK, "model": "json"}, 200)
+    plain = Workload(JSON_REQUEST, {**ASK, "model": "json"}, sizes.count(200))
     brought = [
-        Workload(f"with {size}", {**plain.body, **client_functions(size)}, 20_000 // (size + 99)) for size in sizes
+        Workload(f"with {size}", {**plain.body, **client_functions(size)}, sizes.count(20_000 // (size + 99)))
+        for size in sizes.functions
     ]
-    registered = [functions_target(bench, size) for size in sizes]
+    registered = [functions_target(bench, size) for size in sizes.functions]
     client = replace(_new(bench, "functions"), only=[one.name for one in brought])
     costs = measure_costs(bench, [*registered, client], [plain, *brought], rounds=rounds)
     series = [
-        _series("registered, all offered", sizes, costs, [(target.name, plain.name) for target in registered]),
-        _series("of the client", sizes, costs, [("antwort", one.name) for one in brought]),
+        _series("registered, all offered", sizes.functions, costs, [(one.name, plain.name) for one in registered]),
+        _series("of the client", sizes.functions, costs, [("antwort", one.name) for one in brought]),
     ]
     return Growth("functions", "CPU time of a request with functions", "functions", series, LINEAR)
 
 
-def responses_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def responses_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure requests beside more and more responses that are stored already."""
-    stored = Workload("stored", {**ASK, "model": "json", "store": True}, 100)
+    stored = Workload("stored", {**ASK, "model": "json", "store": True}, sizes.count(100))
     target = _new(bench, "responses")
     points: dict[str, list[tuple[float, float]]] = {"stored": [], "going on from one": []}
     with bench.server(target) as server:
         if server is None:
             raise BenchmarkError("the server is not available")
-        bench.run(server, target, replace(stored, body={**stored.body, "store": False}, requests=400))  # warms up
+        warming = replace(stored, body={**stored.body, "store": False}, requests=sizes.count(400))
+        bench.run(server, target, warming)
         latest = history(1)(server, target)
         going_on = replace(stored, body={**stored.body, **latest, "store": False})
         count = 1
-        for size in sizes:
+        for size in sizes.responses:
             if size > count:
                 bench.run(server, target, replace(stored, requests=size - count), seconds=600)
                 count = size
@@ -216,41 +226,41 @@ def responses_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
     return Growth("responses", "CPU time of a request beside stored responses", "stored responses", series, FLAT)
 
 
-def tenants_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def tenants_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure stored requests of more and more tenants, who take turns."""
 
-    targets = [_tenants(bench, size, "tenants") for size in sizes]
+    targets = [_tenants(bench, size, "tenants") for size in sizes.tenants]
     body = {**ASK, "model": "json", "store": True}
-    work = [Workload(f"{size} tenants", body, max(400, size), keys=size) for size in sizes]
+    work = [Workload(f"{size} tenants", body, sizes.count(max(400, size)), keys=size) for size in sizes.tenants]
     costs = measure_costs(bench, targets, work, rounds=rounds)
-    series = _series("stored", sizes, costs, [(target.name, target.name) for target in targets])
+    series = _series("stored", sizes.tenants, costs, [(target.name, target.name) for target in targets])
     return Growth("tenants", "CPU time of a request of one of many tenants", "tenants, each with a key", [series], FLAT)
 
 
-def files_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def files_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure uploads beside more and more files that are stored already."""
-    target, count = _new(bench, "files"), 0
+    target, count, uploads = _new(bench, "files"), 0, sizes.count(_UPLOADS)
     points: list[tuple[float, float]] = []
     with bench.server(target) as server:
         if server is None:
             raise BenchmarkError("the server is not available")
         with connected(server) as connection:
-            for size in sizes:
+            for size in sizes.files:
                 while count < size:
                     upload(connection)
                     count += 1
                 costs = []
                 for _ in range(rounds):
                     before = server.cpu_seconds()
-                    for _ in range(_UPLOADS):
+                    for _ in range(uploads):
                         upload(connection)
-                    costs.append((server.cpu_seconds() - before) / _UPLOADS * 1e6)
-                    count += _UPLOADS
+                    costs.append((server.cpu_seconds() - before) / uploads * 1e6)
+                    count += uploads
                 points.append((float(size), statistics.median(costs)))
     return Growth("files", "CPU time of an upload", "stored files", [Series("small files", points)], FLAT)
 
 
-def chunks_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def chunks_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure looks at a vector store in which there are more and more chunks."""
     config = {
         "backends": {"default": {"url": bench.mock_url}},
@@ -263,10 +273,10 @@ def chunks_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
             raise BenchmarkError("the server is not available")
         with connected(server) as connection:
             path = f"/v1/vector_stores/{posted(connection, '/v1/vector_stores', {'name': 'measured'})['id']}"
-            for size in sizes:
+            for size in sizes.chunks:
                 _attach(connection, path, size - count)
                 count = size
-                costs = [_cost_of_asking(server, connection, path) for _ in range(rounds)]
+                costs = [_cost_of_asking(server, connection, path, sizes.count(_ASKED)) for _ in range(rounds)]
                 points.append((float(size), statistics.median(costs)))
     series = Series("GET /v1/vector_stores/{id}", points)
     return Growth("chunks", "CPU time of a look at a vector store", "chunks in it", [series], FLAT)
@@ -290,31 +300,31 @@ def _attach(connection: http.client.HTTPConnection, path: str, chunks: int) -> N
         raise BenchmarkError(f"the file could not be made searchable: {status}")
 
 
-def description_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:
+def description_growth(bench: Bench, sizes: Sizes, rounds: int) -> Growth:
     """Measure requests for the description of the API after more and more of them."""
-    target, count, path = _new(bench, "description"), 0, "/openapi.json"
+    target, count, path, asked = _new(bench, "description"), 0, "/openapi.json", sizes.count(_ASKED)
     points: list[tuple[float, float]] = []
     with bench.server(target) as server:
         if server is None:
             raise BenchmarkError("the server is not available")
         with connected(server) as connection:
-            for size in sizes:
+            for size in sizes.asked:
                 while count < size:
                     got(connection, path)
                     count += 1
-                costs = [_cost_of_asking(server, connection, path) for _ in range(rounds)]
+                costs = [_cost_of_asking(server, connection, path, asked) for _ in range(rounds)]
                 points.append((float(size), statistics.median(costs)))
-                count += rounds * _ASKED
+                count += rounds * asked
     series = Series("GET /openapi.json", points)
     return Growth("description", "CPU time of the description of the API", "requests before", [series], FLAT)
 
 
-def _cost_of_asking(server: Server, connection: http.client.HTTPConnection, path: str) -> float:
+def _cost_of_asking(server: Server, connection: http.client.HTTPConnection, path: str, asked: int) -> float:
     """Return the CPU microseconds of the process that answers: the one that reads files has its own chores."""
     before = cpu_seconds(server.pid)
-    for _ in range(_ASKED):
+    for _ in range(asked):
         got(connection, path)
-    return (cpu_seconds(server.pid) - before) / _ASKED * 1e6
+    return (cpu_seconds(server.pid) - before) / asked * 1e6
 
 
 def start_growth(bench: Bench, sizes: Sequence[int], rounds: int) -> Growth:

@@ -33,6 +33,8 @@ from benchmarks.shared_runs import RUN_ROUNDS, RUNS, shared_runs_rows
 from benchmarks.sub_agents import MODEL, arguments
 
 ROUNDS = 15
+ATTACKS = 16
+"""At the same time, of each kind."""
 CHILDREN = 900
 TREES = 5
 PASS = 5.0
@@ -74,6 +76,7 @@ def rest(seconds: float) -> str:
 def shares_rows(
     *,
     rounds: int = ROUNDS,
+    attacks: int = ATTACKS,
     children: int = CHILDREN,
     files: int = FILES,
     runs: int = RUNS,
@@ -81,12 +84,12 @@ def shares_rows(
 ) -> list[Row]:
     """Measure all queues."""
     with open_bench() as bench:
-        rows = uvloop.run(_rows(bench, rounds, children, under_way))
+        rows = uvloop.run(_rows(bench, rounds, attacks, children, under_way))
         rows += shared_runs_rows(bench, rounds=min(rounds, RUN_ROUNDS), runs=runs)
     return rows + shared_files_rows(rounds=min(rounds, FILE_ROUNDS), files=files, under_way=under_way)
 
 
-async def _rows(bench: Bench, rounds: int, children: int, under_way: float) -> list[Row]:
+async def _rows(bench: Bench, rounds: int, attacks: int, children: int, under_way: float) -> list[Row]:
     config = {
         "auth": {"api_keys": KEYS},
         "sandbox": {"unbounded": "allow"},  # it is measured wherever it is
@@ -138,9 +141,9 @@ async def _rows(bench: Bench, rounds: int, children: int, under_way: float) -> l
             "plain functions": ("rest", {"seconds": 2.0}, {"seconds": 0.0}),
         }
         for what, (name, holding, quick) in sleeping.items():
-            attack = [call(ATTACKER, name, holding, number) for number in range(16)]
+            attack = [call(ATTACKER, name, holding, number) for number in range(attacks)]
             rows += await _measured(what, call(OTHER, name, quick), attack, rounds, under_way, unit=0.0)
-        slow = [answered(ATTACKER, SLOW)] * 16
+        slow = [answered(ATTACKER, SLOW)] * attacks
         rows += await _measured("connections to a model", answered(OTHER, QUICK), slow, rounds, under_way, unit=0.0)
         rows += await _measured("sub-agents", asked, [tree] * TREES, rounds, under_way, unit=PASS)
     return rows

@@ -22,6 +22,7 @@ def test_every_kind_is_measured_and_drawn(tmp_path: Path) -> None:
         chunks=(1, 2),
         asked=(1, 2),
         started=(1, 3),
+        requests=0.1,
     )
     rows = growth_rows(rounds=1, folder=tmp_path, sizes=sizes)
     assert all(row.value is not None and row.value >= 0 for row in rows)
