@@ -3,6 +3,7 @@
 Those in Python are run with all other pages', by `tests/docs`.
 """
 
+import os
 import re
 import subprocess
 import sys
@@ -18,12 +19,19 @@ BLOCKS = [block for block in docs.blocks(PAGE.read_text()) if block.language == 
 SHOWN = f"http://127.0.0.1:{docs.SHOWN_PORT}"
 
 
-@pytest.fixture
-def url(tmp_path: Path) -> Iterator[str]:
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of `antwort serve` with its defaults."""
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("ANTWORT_", "OPENAI_"))}
     command = [sys.executable, "-m", "antwort", "serve", "--port", "0", "--log-level", "error"]
     with subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        command,
+        cwd=tmp_path_factory.mktemp("server"),
+        env={**environ, "ANTWORT_NO_PROBE": "1"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     ) as server:
         assert server.stdout is not None
         try:
