@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.terminals import Terminal, hangups
+from tests.support.crossed import crossed
 
 from antwort.app import Antwort
 from antwort.config import Config
@@ -62,8 +63,7 @@ def test_the_model_hears_what_was_said_before_until_a_new_conversation_begins(te
     assert terminal.process.returncode == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-@pytest.mark.parametrize("answering", [True, False])
+@pytest.mark.parametrize(("number", "answering"), crossed([signal.SIGTERM, signal.SIGHUP], [True, False]))
 def test_nothing_of_a_chat_stays_when_its_terminal_is_closed(
     terminals: ExitStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: signal.Signals, answering: bool
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.support.crossed import crossed
 
 Plugin = Callable[[str, str], None]
 Process = Callable[..., subprocess.Popen[str]]
@@ -45,8 +46,10 @@ class Lingering(Provider):
 """
 
 
-@pytest.mark.parametrize("name", ["wait", "block", "compute"])
-@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGHUP, signal.SIGTERM]])
+@pytest.mark.parametrize(
+    ("name", "numbers"),
+    crossed(["wait", "block", "compute"], [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGHUP, signal.SIGTERM]]),
+)
 def test_a_signal_during_a_call_is_no_failure_of_the_function(
     process: Process, plugin: Plugin, name: str, numbers: list[signal.Signals]
 ) -> None:

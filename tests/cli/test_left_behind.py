@@ -8,6 +8,7 @@ from pathlib import Path
 
 import httpx
 import pytest
+from tests.support.crossed import crossed
 
 from antwort.testing import ScriptServer, call, turn
 
@@ -23,7 +24,7 @@ ENDLESS = {
     "last moment": "sys.endless = Endless()",
 }
 PLUGIN = """
-import asyncio, atexit, concurrent.futures, sys, threading
+import asyncio, atexit, concurrent.futures, sys, threading, time
 
 
 def burn():
@@ -43,8 +44,11 @@ async def endless():
 
 
 class Endless:
+    sleep = time.sleep
+
     def __del__(self):
-        burn()
+        while True:
+            self.sleep(1)
 
 
 class Leaving(Provider):
@@ -113,8 +117,10 @@ def test_a_thread_of_a_plug_in_does_not_hold_workers(
     assert messages(stderr) == ["the process ends without what does not end: threads endless"] * 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("hang", ["await asyncio.Event().wait()", "await endless()"])
+@pytest.mark.parametrize(
+    ("number", "hang"),
+    crossed([signal.SIGTERM, signal.SIGINT], ["await asyncio.Event().wait()", "await endless()"]),
+)
 def test_a_second_signal_ends_what_is_waited_for_while_providers_close(
     listening: Listening, plugin: Plugin, config: Callable[[str], Path], number: signal.Signals, hang: str
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_signal_lets_requests_end_that_are_under_way(two_workers: TwoWorkers, 
             with pytest.raises(httpx.TransportError):
                 while time.monotonic() < deadline:  # until all have heard it
                     httpx.get(f"{url}/healthz")
+                    time.sleep(0.01)
             gate.open()
             assert b"It is done." in response.read()
         assert server.wait(PATIENCE) == 0

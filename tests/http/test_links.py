@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 from tests.http.sdk import Served, served
 from tests.outbound.hostile import HOSTILE
+from tests.support.postgres import on_one_store
 
 from antwort.config import OutboundConfig
 from antwort.outbound import Outbound
 from antwort.provider import OutboundError
+
+pytestmark = on_one_store("_on_each_database")
 
 FORBIDDEN = [
     "file:///etc/passwd",

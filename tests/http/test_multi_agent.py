@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 from openai import BadRequestError
 from tests.http.sdk import served
+from tests.support.postgres import on_one_store
 
 from antwort.provider import Context, Hosted, Provider, function
 from antwort.testing import Turn, call, turn
+
+pytestmark = on_one_store("_on_each_database")
 
 BETA: Any = ["responses_multi_agent=v1"]
 FACE = Hosted(

@@ -10,12 +10,14 @@ from openai import NotFoundError
 from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 from tests.http.sdk import CLIENT_TOOL, Served, create, served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import Gate, call, lint_response, matching, turn
 from antwort.types import JSON
 from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 HELLO = turn(["Hel", "lo", "!"], usage=(12, 3))
+ON_ONE_STORE = on_one_store("_on_each_database")
 
 
 class Sum(BaseModel):
@@ -298,6 +300,7 @@ def test_an_item_can_be_referred_to(two_turns: Served) -> None:
 # --- what goes in ----------------------------------------------------------------------------------------------------
 
 
+@ON_ONE_STORE
 def test_every_role_reaches_the_model(hello: Served) -> None:
     given: Any = [
         {"role": "system", "content": "Rule one."},
@@ -311,6 +314,7 @@ def test_every_role_reaches_the_model(hello: Served) -> None:
     assert all(word in said for word in ("Rule zero.", "Rule one.", "Rule two.", "Hi", "Hello?", "Again."))
 
 
+@ON_ONE_STORE
 def test_an_image_reaches_the_model_server(tmp_path: Path) -> None:
     picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
     content = [{"type": "input_text", "text": "What is it?"}, {"type": "input_image", "image_url": picture}]
@@ -329,6 +333,7 @@ def test_an_image_reaches_the_model_server(tmp_path: Path) -> None:
     assert kept[0].content[1].image_url == picture
 
 
+@ON_ONE_STORE
 def test_an_image_without_detail_comes_back_with_one_as_strict_clients_want_it(tmp_path: Path) -> None:
     picture = "data:image/png;base64," + base64.b64encode(b"\x89PNG").decode()
     given: Any = [{"role": "user", "content": [{"type": "input_image", "image_url": picture}]}]
@@ -341,6 +346,7 @@ def test_an_image_without_detail_comes_back_with_one_as_strict_clients_want_it(t
     assert kept.content[0].detail == "auto"
 
 
+@ON_ONE_STORE
 def test_a_text_file_reaches_the_model_server_as_text(tmp_path: Path) -> None:
     data = "data:text/plain;base64," + base64.b64encode("Zeile eins: äöü".encode()).decode()
     content = [{"type": "input_file", "filename": "notes.txt", "file_data": data}]
@@ -352,6 +358,7 @@ def test_a_text_file_reaches_the_model_server_as_text(tmp_path: Path) -> None:
     assert "Zeile eins: äöü" in sent
 
 
+@ON_ONE_STORE
 @pytest.mark.parametrize("kind", ["application/json; charset=utf-8", "Application/JSON;charset=UTF-8"])
 def test_a_content_type_with_a_charset_is_fine(hello: Served, kind: str) -> None:
     body = '{"model": "scripted", "input": "Grüß dich"}'.encode()
@@ -363,6 +370,7 @@ def test_a_content_type_with_a_charset_is_fine(hello: Served, kind: str) -> None
 # --- what comes out --------------------------------------------------------------------------------------------------
 
 
+@ON_ONE_STORE
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("over_http", [False, True])
 def test_thoughts_travel_in_both_directions(tmp_path: Path, stream: bool, over_http: bool) -> None:
@@ -386,6 +394,7 @@ def test_thoughts_travel_in_both_directions(tmp_path: Path, stream: bool, over_h
         assert stage.requests[1].items[1]["content"] == [{"type": "reasoning_text", "text": "Ask outside."}]
 
 
+@ON_ONE_STORE
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("over_http", [False, True])
 def test_log_probabilities_come_when_asked_for(tmp_path: Path, stream: bool, over_http: bool) -> None:
@@ -408,6 +417,7 @@ def _logprobs(response: Response) -> list[Any]:
     return list(part.logprobs or [])
 
 
+@ON_ONE_STORE
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_refusal_is_a_part_of_its_own(tmp_path: Path, stream: bool) -> None:
     with served(tmp_path, [turn(refusal=["I would ", "rather not."])]) as stage:
@@ -419,6 +429,7 @@ def test_a_refusal_is_a_part_of_its_own(tmp_path: Path, stream: bool) -> None:
     assert response.output_text == ""
 
 
+@ON_ONE_STORE
 def test_usage_has_its_details_and_is_summed_over_turns(tmp_path: Path) -> None:
     def usage(given: int, cached: int, written: int, thought: int) -> Usage:
         return Usage(
@@ -441,6 +452,7 @@ def test_usage_has_its_details_and_is_summed_over_turns(tmp_path: Path) -> None:
     assert (found.input_tokens_details.cached_tokens, found.output_tokens_details.reasoning_tokens) == (12, 3)
 
 
+@ON_ONE_STORE
 def test_a_model_server_that_reports_no_usage_is_fine(tmp_path: Path) -> None:
     with served(tmp_path, [turn("Hi", usage=None)], over_http=True) as stage:
         response = stage.client().responses.create(model="scripted", input="Hi")
@@ -449,6 +461,7 @@ def test_a_model_server_that_reports_no_usage_is_fine(tmp_path: Path) -> None:
     assert 0 < response.usage.output_tokens < 20
 
 
+@ON_ONE_STORE
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_that_is_too_long_is_incomplete(tmp_path: Path, stream: bool) -> None:
     with served(tmp_path, [turn(["Once upon", " a time"], finish="length")]) as stage:
@@ -464,6 +477,7 @@ def test_an_answer_that_is_too_long_is_incomplete(tmp_path: Path, stream: bool) 
     assert response.output_text == "Once upon a time"
 
 
+@ON_ONE_STORE
 def test_filtered_content_is_incomplete_for_that_reason(tmp_path: Path) -> None:
     with served(tmp_path, [turn("Bad", finish="content_filter")], over_http=True) as stage:
         response = stage.client().responses.create(model="scripted", input="Tell.")
@@ -471,6 +485,7 @@ def test_filtered_content_is_incomplete_for_that_reason(tmp_path: Path) -> None:
     assert response.incomplete_details.reason == "content_filter"
 
 
+@ON_ONE_STORE
 @pytest.mark.parametrize("stream", [False, True])
 def test_what_a_request_says_is_echoed(tmp_path: Path, stream: bool) -> None:
     with served(tmp_path, ["Hi"]) as stage:
@@ -503,6 +518,7 @@ def test_what_a_request_says_is_echoed(tmp_path: Path, stream: bool) -> None:
     assert stage.requests[0].service_tier == "flex"
 
 
+@ON_ONE_STORE
 def test_what_a_request_leaves_out_is_filled_in(hello: Served) -> None:
     body = hello.request("POST", "/responses", json={"input": "Hi"}).json()
     lint_response(body)
@@ -517,6 +533,7 @@ def test_what_a_request_leaves_out_is_filled_in(hello: Served) -> None:
 # --- agents ----------------------------------------------------------------------------------------------------------
 
 
+@ON_ONE_STORE
 def test_an_agent_is_chosen_by_name_or_as_a_model(tmp_path: Path) -> None:
     poet = {"instructions": "Rhyme.", "model": "verse-1", "max_output_tokens": 50, "temperature": 0.5}
     with served(tmp_path, ["Moon.", "June."], agents={"poet": poet}) as stage:
@@ -536,6 +553,7 @@ def test_an_agent_is_chosen_by_name_or_as_a_model(tmp_path: Path) -> None:
     assert named.model == aliased.model == "verse-1"
 
 
+@ON_ONE_STORE
 def test_an_agent_without_a_model_of_its_own_uses_the_usual_one(tmp_path: Path) -> None:
     with served(tmp_path, ["Moon.", "June."], agents={"poet": {"instructions": "Rhyme."}}) as stage:
         client = stage.client()
@@ -544,6 +562,7 @@ def test_an_agent_without_a_model_of_its_own_uses_the_usual_one(tmp_path: Path) 
     assert [request.model for request in stage.requests] == ["scripted", "other"]
 
 
+@ON_ONE_STORE
 def test_an_agent_has_its_own_functions_and_limits(tmp_path: Path) -> None:
     async def ping() -> str:
         """Answer."""
@@ -564,6 +583,7 @@ def test_an_agent_has_its_own_functions_and_limits(tmp_path: Path) -> None:
     assert response.output_text == "pong"
 
 
+@ON_ONE_STORE
 def test_models_are_listed_for_the_sdk(tmp_path: Path) -> None:
     with served(tmp_path, [], over_http=True, backend={"aliases": {"fast": "scripted"}}) as stage:
         client = stage.client()

@@ -11,6 +11,7 @@ import httpx
 import jsonschema_rs
 import pytest
 from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
+from tests.support.postgres import on_one_store
 
 from antwort import Antwort
 from antwort.config import Config
@@ -22,6 +23,8 @@ from antwort.testing import running
 from antwort.types import JSON
 from antwort.web.routes import Example, Route
 from antwort.wire import answers
+
+pytestmark = on_one_store("_on_each_database")
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,14 @@ from openai import OpenAI
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.support.postgres import on_one_store
 from websockets.sync.client import connect
 
 from antwort import Antwort
 from antwort.config import Config
 from antwort.testing import RunningApp, ScriptServer, running
+
+pytestmark = on_one_store("_on_each_database")
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "baggage": "user=secret"}

@@ -18,7 +18,8 @@ from antwort.engine.history import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 
-ROUNDS = 25 if os.environ.get("ANTWORT_TEST_FULL") else 3
+SERVERS, ROUNDS = (4, 25) if os.environ.get("ANTWORT_TEST_FULL") else (2, 5)
+"""Kills of each of so many servers."""
 RUNS = 5
 """Runs accepted in one round, if the kill does not come before."""
 LATEST = 0.5
@@ -161,7 +162,7 @@ def model() -> Iterator[str]:
         yield url
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(SERVERS))
 async def test_after_kill_9_every_accepted_run_ends_once_and_readers_go_on_where_they_were(
     seed: int, model: str, tmp_path: Path
 ) -> None:
