@@ -12,7 +12,7 @@ from antwort.config import OutboundConfig
 from antwort.outbound import Outbound
 from antwort.provider import OutboundError
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 FORBIDDEN = [
     "file:///etc/passwd",

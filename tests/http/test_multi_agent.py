@@ -11,7 +11,7 @@ from tests.support.postgres import on_one_store
 from antwort.provider import Context, Hosted, Provider, function
 from antwort.testing import Turn, call, turn
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 BETA: Any = ["responses_multi_agent=v1"]
 FACE = Hosted(

@@ -17,7 +17,7 @@ from antwort.types import JSON
 from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 HELLO = turn(["Hel", "lo", "!"], usage=(12, 3))
-ON_ONE_STORE = on_one_store("_on_each_database")
+ON_ONE_STORE = on_one_store()
 
 
 class Sum(BaseModel):

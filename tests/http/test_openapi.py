@@ -24,7 +24,7 @@ from antwort.types import JSON
 from antwort.web.routes import Example, Route
 from antwort.wire import answers
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 
 @pytest.fixture(scope="module")

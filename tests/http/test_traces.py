@@ -17,7 +17,7 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.testing import RunningApp, ScriptServer, running
 
-pytestmark = on_one_store("_on_each_database")
+pytestmark = on_one_store()
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 CALLER = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01", "baggage": "user=secret"}

@@ -58,7 +58,7 @@ class Stage:
 
     def use_postgres(self) -> str:
         """Keep all in PostgreSQL; return its URL."""
-        storage = self.sections.setdefault("storage", {"url": self.fixture("postgres_with_tables")})
+        storage = self.sections.setdefault("storage", {"url": self.fixture("ready_url")})
         return str(storage["url"])
 
     def start(self, *steps: Turn | str) -> None:

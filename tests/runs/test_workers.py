@@ -126,7 +126,7 @@ def test_a_run_is_cancelled_by_the_other_worker_and_leaves_its_function_at_once(
 
 
 def test_of_two_answers_that_two_workers_get_at_once_one_counts(
-    tmp_path: Path, postgres_url: str, mailboxes: list[Mailbox]
+    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox]
 ) -> None:
     rounds = 4
 
@@ -137,7 +137,7 @@ def test_of_two_answers_that_two_workers_get_at_once_one_counts(
     asking = FunctionSpec.of(ask, {"effect": "suspend", "attach": True})
     with (
         ScriptedBackend([turn(calls=[call("ask", call_id="call_1")]), "Done."] * rounds) as model,
-        two_workers(tmp_path, postgres_url, model, mailboxes, functions=[asking]) as clients,
+        two_workers(tmp_path, ready_url, model, mailboxes, functions=[asking]) as clients,
         ThreadPoolExecutor(2) as threads,
     ):
         for number in range(rounds):
