@@ -124,6 +124,9 @@ class QdrantServer:
             "QDRANT__STORAGE__SNAPSHOTS_PATH": str(self._home / "snapshots"),
             "QDRANT__SERVICE__ENABLE_STATIC_CONTENT": "false",
             "QDRANT__LOG_LEVEL": "WARN",
+            # Threads that find nothing to do beside one another have their price, too.
+            "QDRANT__STORAGE__PERFORMANCE__MAX_SEARCH_THREADS": "1",
+            "QDRANT__SERVICE__MAX_WORKERS": "1",
         }
         if self._api_key is not None:
             environment["QDRANT__SERVICE__API_KEY"] = self._api_key

@@ -244,17 +244,16 @@ class VectorBackendContract:
         assert await store.search(STORE, Query(TENANT, near(0))) == []
         assert await store.search(STORE, Query(TENANT, text="anything")) == []
 
-    @pytest.mark.parametrize(
-        "text", ["", "nul \0 byte", "half \ud83d pair", "日本語 🦊 ünïcode", "x" * 50_000, "'; --"]
-    )
-    async def test_any_text_is_kept(self, store: VectorStoreBackend, text: str) -> None:
-        await store.upsert(STORE, [chunk(1, text, file="file-1", attributes={UNSTORABLE_KEY: text})])
-        (hit,) = await store.search(STORE, Query(TENANT, near(1)))
-        kept = text.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
-        assert hit.text == kept
-        assert hit.attributes == {UNSTORABLE_KEY.replace("\0", "\ufffd"): kept}
-        assert await store.count(STORE, tenant=TENANT) == Count(1 if text else 0, 1, len(kept.encode()))
-        await store.search(STORE, Query(TENANT, text=text))
+    async def test_any_text_is_kept(self, store: VectorStoreBackend) -> None:
+        for text in ("", "nul \0 byte", "half \ud83d pair", "日本語 🦊 ünïcode", "x" * 50_000, "'; --"):
+            await store.upsert(STORE, [chunk(1, text, file="file-1", attributes={UNSTORABLE_KEY: text})])
+            (hit,) = await store.search(STORE, Query(TENANT, near(1)))
+            kept = text.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
+            assert hit.text == kept
+            assert hit.attributes == {UNSTORABLE_KEY.replace("\0", "\ufffd"): kept}
+            assert await store.count(STORE, tenant=TENANT) == Count(1 if text else 0, 1, len(kept.encode()))
+            await store.search(STORE, Query(TENANT, text=text))
+            await store.delete(STORE, tenant=TENANT)
 
     async def test_a_thousand_chunks_are_searched_exactly(self, store: VectorStoreBackend) -> None:
         pick = random.Random(5)
@@ -311,13 +310,13 @@ class VectorBackendContract:
         red = Comparison("colour", "eq", "red")
         assert ids(await store.search(STORE, Query(TENANT, text="fox", filter=red))) == [2]
 
-    @pytest.mark.parametrize("text", ["", "   ", "the", "?!", "& | ! ( ) :* <-> ''", "a" * 3000, "\0", "fox " * 200])
-    async def test_any_question_is_answered(self, store: VectorStoreBackend, text: str) -> None:
+    async def test_any_question_is_answered(self, store: VectorStoreBackend) -> None:
         await store.upsert(STORE, TEXTS)
-        hits = await store.search(STORE, Query(TENANT, text=text))
-        assert set(ids(hits)) == ({1, 2, 5} if "fox" in text else set())
-        both = await store.search(STORE, Query(TENANT, near(1), text))
-        assert len(both) == len(TEXTS)
+        for text in ("", "   ", "the", "?!", "& | ! ( ) :* <-> ''", "a" * 3000, "\0", "fox " * 200):
+            hits = await store.search(STORE, Query(TENANT, text=text))
+            assert set(ids(hits)) == ({1, 2, 5} if "fox" in text else set()), text
+            both = await store.search(STORE, Query(TENANT, near(1), text))
+            assert len(both) == len(TEXTS), text
 
     async def test_hybrid_search_joins_both_orders(self, store: VectorStoreBackend) -> None:
         await store.upsert(STORE, TEXTS)

@@ -3,7 +3,7 @@
 import asyncio
 import random
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from psycopg import sql
@@ -24,15 +24,24 @@ def at(url: str, **options: float) -> Pgvector:
     return Pgvector(PgvectorSettings.model_validate({"url": SecretStr(url), **options}))
 
 
+@pytest.fixture(scope="module")
+def vector_database(postgres_server: PostgresServer) -> Iterator[str]:
+    """A database for all tests of the contract: to create one takes longer than most of them."""
+    url = postgres_server.create()
+    yield url
+    postgres_server.drop(url)
+
+
 class TestPgvector(VectorBackendContract):
     server: PostgresServer
 
     @pytest.fixture
-    async def backend(self, postgres_server: PostgresServer, postgres_url: str) -> AsyncIterator[VectorStoreBackend]:
+    async def backend(self, postgres_server: PostgresServer, vector_database: str) -> AsyncIterator[VectorStoreBackend]:
         self.server = postgres_server
-        backend = at(postgres_url)
+        backend = at(vector_database)
         yield backend
         await backend.close()
+        postgres_server.execute("DROP SCHEMA IF EXISTS antwort_vectors CASCADE", vector_database)
 
     @override
     def crash(self, backend: VectorStoreBackend) -> None:
