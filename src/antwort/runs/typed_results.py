@@ -1,8 +1,6 @@
 """Results that have to fit a schema: checked when an agent is done."""
 
-import re
 from collections.abc import Mapping
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -22,11 +20,16 @@ else:  # only typed results need it
 UNFIT = "Your result does not fit the schema: {}. Give it again, all of it, and as JSON."
 """What an agent is told."""
 _LARGEST = 200_000
-"""Bytes of a value that are checked: schemas may be a model's, and each part of a value is held to all of one."""
+"""Bytes of a value that are looked at."""
+_MOST_WORK = 100_000
+"""Steps that a check may take, a microsecond each at worst: schemas may be a model's, and all wait meanwhile."""
+_PATTERN_SIZE, _PATTERN_STEPS = 10_000, 3
+"""Bytes that a pattern may take, and the steps of each character that is held to one."""
 _TOO_LARGE = f"it has more than {_LARGEST:,} bytes, or is gone"
-_SHOWN_PROBLEMS, _LONGEST_PROBLEM = 5, 200
-_FENCED = re.compile(r"```\w*\s*\n(.*)\n\s*```", re.DOTALL)
-"""JSON as models like to write it."""
+_TOO_MUCH = "it is too much to be checked; give less, or give it in parts"
+_LONGEST_PROBLEM = 200
+_FENCE = "```"
+"""What models like to write around JSON."""
 
 
 def check_schema(task: AgentTask) -> None:
@@ -66,19 +69,30 @@ async def _read(variable_id: str, tenant: str, values: Values | None) -> str | N
 def _checked(schema: Mapping[str, Any], text: str) -> tuple[str, str]:
     """Return the JSON in a text, without what models write around it, and what is wrong with it."""
     text = text.strip()
-    fenced = _FENCED.fullmatch(text)
-    text = fenced[1] if fenced else text
+    if text.startswith(_FENCE) and text.endswith(_FENCE):
+        text = text.removesuffix(_FENCE).partition("\n")[2]
     if len(text) > _LARGEST:
         return text, _TOO_LARGE
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
         return text, f"it is no JSON: {error}"
+    if _work(schema, text) > _MOST_WORK:
+        return text, _TOO_MUCH
     try:
-        found = [*islice(_validator(schema).iter_errors(value), _SHOWN_PROBLEMS)]
+        _validator(schema).validate(value)  # up to what is wrong first: to find all of it may take very long
+    except jsonschema_rs.ValidationError as error:
+        return text, _told(error)
     except (ValueError, OverflowError) as error:
         return text, str(error)
-    return msgspec.json.encode(value).decode(), "; ".join(map(_told, found))
+    return msgspec.json.encode(value).decode(), ""
+
+
+def _work(schema: Mapping[str, Any], text: str) -> int:
+    """Return about how many steps it takes to hold each part of a value to each part of a schema, at worst."""
+    wanted = msgspec.json.encode(schema)
+    parts = 1 + text.count(",") + text.count("[") + text.count("{")
+    return parts * (wanted.count(b"{") + wanted.count(b",")) + _PATTERN_STEPS * wanted.count(b'"pattern') * len(text)
 
 
 def _told(error: "jsonschema_rs.ValidationError") -> str:
@@ -89,9 +103,10 @@ def _told(error: "jsonschema_rs.ValidationError") -> str:
 
 def _validator(schema: Mapping[str, Any]) -> "jsonschema_rs.Validator":
     plain: JSON = dict(schema)
-    # Its patterns may be a model's: this engine takes as long as the text is, whatever they are.
     try:
-        return jsonschema_rs.validator_for(plain, retriever=_refuse, pattern_options=jsonschema_rs.RegexOptions())
+        # Patterns may be a model's: these take a time that grows with the text, and with their own size.
+        patterns = jsonschema_rs.RegexOptions(size_limit=_PATTERN_SIZE)
+        return jsonschema_rs.validator_for(plain, retriever=_refuse, pattern_options=patterns)
     except (jsonschema_rs.ValidationError, jsonschema_rs.ReferencingError, ValueError) as error:
         cause = str(error).splitlines()[0][:_LONGEST_PROBLEM]
         raise FunctionError(f"The schema of the result is no JSON Schema that can be checked: {cause}") from error

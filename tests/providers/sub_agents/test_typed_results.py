@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from tests.providers.sub_agents.stage import ask, does, output, outputs, prompt_of, stage, tree
-from tests.providers.sub_agents.test_options import BOTH, STREAMED
+from tests.providers.sub_agents.test_options import BOTH
 from tests.providers.sub_agents.test_started import Step, agent, asked
 from tests.runs.embedded import TENANT, Embedded, embedded
 
@@ -33,18 +33,15 @@ def found_by(app: Any) -> dict[str, Any]:
     return found if isinstance(found, dict) else found[0]
 
 
-@STREAMED
 @BOTH
 @pytest.mark.parametrize(
     "said",
     [ADA, f"```json\n{ADA}\n```", does("return_result", value=json.loads(ADA)), does("return_result", value=ADA)],
     ids=["text", "fenced", "returned", "returned as text"],
 )
-def test_a_result_that_fits_is_json(
-    tmp_path: Path, spawn: Callable[..., Turn], said: Turn | str, *, stream: bool
-) -> None:
+def test_a_result_that_fits_is_json(tmp_path: Path, spawn: Callable[..., Turn], said: Turn | str) -> None:
     with stage(tmp_path, [spawn(output_schema=PERSON), said, "Done."]) as app:
-        ask(app, stream=stream)
+        ask(app, stream=False)
         assert (found_by(app)["status"], found_by(app)["result"]) == ("completed", json.loads(ADA))
         assert json.dumps(PERSON, separators=(",", ":")) in str(app.requests[1].instructions)
 
@@ -56,7 +53,6 @@ def test_what_an_agent_says_before_its_result_is_no_part_of_it(tmp_path: Path) -
         assert output(app)["result"] == json.loads(ADA)
 
 
-@STREAMED
 @BOTH
 @pytest.mark.parametrize("store", [True, False])
 @pytest.mark.parametrize(
@@ -69,10 +65,10 @@ def test_what_an_agent_says_before_its_result_is_no_part_of_it(tmp_path: Path) -
     ids=["wrong", "no JSON", "returned"],
 )
 def test_an_agent_is_told_once_that_its_result_does_not_fit(
-    tmp_path: Path, spawn: Callable[..., Turn], said: Turn | str, problem: str, *, store: bool, stream: bool
+    tmp_path: Path, spawn: Callable[..., Turn], said: Turn | str, problem: str, *, store: bool
 ) -> None:
     with stage(tmp_path, [spawn(output_schema=PERSON), said, ADA, "Done."]) as app:
-        response = ask(app, stream=stream, store=store)
+        response = ask(app, stream=False, store=store)
         assert response.output_text == "Done."
         assert (found_by(app)["status"], found_by(app)["result"]) == ("completed", json.loads(ADA))
         told = json.dumps(app.requests[2].items[-1]["content"])
@@ -84,13 +80,12 @@ def test_an_agent_is_told_once_that_its_result_does_not_fit(
             assert (first["id"], first["index"]) == (second["id"], second["index"])
 
 
-@STREAMED
 @BOTH
 def test_a_result_that_does_not_fit_twice_is_a_failure_with_what_was_said(
-    tmp_path: Path, spawn: Callable[..., Turn], *, stream: bool
+    tmp_path: Path, spawn: Callable[..., Turn]
 ) -> None:
     with stage(tmp_path, [spawn(output_schema=PERSON), OLD, "Still no JSON.", "Done."]) as app:
-        assert ask(app, stream=stream).output_text == "Done."
+        assert ask(app, stream=False).output_text == "Done."
         found = found_by(app)
         assert (found["status"], found["result"]) == ("failed", "Still no JSON.")
         assert found["reason"].startswith("Its result does not fit the schema: it is no JSON")
@@ -163,10 +158,11 @@ def test_a_long_result_is_kept_as_json(tmp_path: Path) -> None:
     [
         ({"type": "nonsense"}, "no JSON Schema that can be checked"),
         ({"type": "string", "pattern": "("}, "no JSON Schema that can be checked"),
+        ({"type": "string", "pattern": "(a{1,50}){1,50}b"}, "no JSON Schema that can be checked"),
         ({"$defs": {"a": {"type": "string"}}, "$ref": "#/$defs/a"}, "'$ref': write out"),
         ({"enum": ["x" * 2000]}, "at most 1,500"),
     ],
-    ids=["no type", "no pattern", "a reference", "too long"],
+    ids=["no type", "no pattern", "a large pattern", "a reference", "too long"],
 )
 def test_a_schema_that_cannot_be_held_to_is_told_before_anybody_works(
     tmp_path: Path, spawn: Callable[..., Turn], schema: dict[str, Any], told: str
@@ -177,17 +173,40 @@ def test_a_schema_that_cannot_be_held_to_is_told_before_anybody_works(
         assert len(app.requests) == 2
 
 
-def test_a_slow_pattern_is_not_slow(tmp_path: Path) -> None:
-    schema = {"type": "array", "items": {"type": "string", "pattern": "^(a+)+$"}}
+@pytest.mark.parametrize(
+    ("items", "value"),
+    [
+        ({"anyOf": [{"const": number} for number in range(60)]}, [59] * 12_000),
+        ({"allOf": [{"type": "string"}] * 60}, [1] * 12_000),
+        ({"type": "string", "pattern": "[ab]*a[ab]{60}c"}, ["abbaabab" * 6000]),
+    ],
+    ids=["choices", "problems", "a pattern"],
+)
+def test_what_would_take_long_to_check_is_not_checked(tmp_path: Path, items: dict[str, Any], value: list[Any]) -> None:
     steps: list[Turn | str] = [
-        does("spawn_agent", prompt="A", output_schema=schema),
-        json.dumps(["a" * 60 + "b"] * 500),
-        "[]",
+        does("spawn_agent", prompt="A", output_schema={"type": "array", "items": items}),
+        json.dumps(value),
+        json.dumps(value),
         "Done.",
     ]
     with stage(tmp_path, steps) as app:
         ask(app, stream=False)
-        assert output(app)["result"] == []
+        assert output(app)["status"] == "failed"
+        assert "too much to be checked" in output(app)["reason"]
+
+
+def test_what_is_wrong_is_told_of_very_much_that_is(tmp_path: Path) -> None:
+    schema = {"type": "array", "items": {"anyOf": [{"const": number} for number in range(10)]}}
+    steps: list[Turn | str] = [
+        does("spawn_agent", prompt="A", output_schema=schema),
+        json.dumps([10] * 3000),
+        "[1]",
+        "Done.",
+    ]
+    with stage(tmp_path, steps) as app:
+        ask(app, stream=False)
+        assert output(app)["result"] == [1]
+        assert len(str(app.requests[2].items[-1]["content"])) < 500
 
 
 @pytest.mark.parametrize(("stream", "store"), [(False, True), (True, False)])
