@@ -7,7 +7,7 @@ import gzip
 import socket
 import ssl
 import zlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -93,15 +93,15 @@ async def test_a_compressed_answer_is_unpacked(client: Outbound, encoding: str, 
 @pytest.mark.parametrize(
     "reply",
     [
-        Reply(b"x" * 100_001),
-        Reply(b"10000\r\n%b\r\n" % (b"x" * 65536) * 2 + b"0\r\n\r\n", headers={"transfer-encoding": "chunked"}),
-        Reply(gzip.compress(b"\0" * 50_000_000), headers={"content-encoding": "gzip"}),
-        Reply(zlib.compress(b"\0" * 50_000_000), headers={"content-encoding": "deflate"}),
+        lambda: Reply(b"x" * 100_001),
+        lambda: Reply(b"10000\r\n%b\r\n" % (b"x" * 65536) * 2 + b"0\r\n\r\n", headers={"transfer-encoding": "chunked"}),
+        lambda: Reply(gzip.compress(b"\0" * 50_000_000), headers={"content-encoding": "gzip"}),
+        lambda: Reply(zlib.compress(b"\0" * 50_000_000), headers={"content-encoding": "deflate"}),
     ],
     ids=["declared", "chunked", "gzip bomb", "deflate bomb"],
 )
-async def test_an_answer_that_is_too_large_is_refused(client: Outbound, reply: Reply) -> None:
-    with Site({"/": reply}) as site:
+async def test_an_answer_that_is_too_large_is_refused(client: Outbound, reply: Callable[[], Reply]) -> None:
+    with Site({"/": reply()}) as site:
         for way in (client.fetch(site.url, max_bytes=100_000), client.call("GET", site.url, max_bytes=100_000)):
             with pytest.raises(TooLargeError, match="larger than the 100,000 bytes"):
                 await way

@@ -38,8 +38,8 @@ def _bomb() -> Attack:
     """Return zeros without end in gzip: what was flushed can be repeated."""
     packer = zlib.compressobj(9, zlib.DEFLATED, zlib.MAX_WBITS | 16)
     begin = packer.compress(b"\0") + packer.flush(zlib.Z_FULL_FLUSH)
-    block = packer.compress(b"\0" * 16_000_000) + packer.flush(zlib.Z_FULL_FLUSH)
-    return Attack(_CHUNKED + b"content-encoding: gzip\r\n\r\n" + _chunk(begin), _chunk(block))
+    block = packer.compress(b"\0" * 1_000_000) + packer.flush(zlib.Z_FULL_FLUSH)
+    return Attack(_CHUNKED + b"content-encoding: gzip\r\n\r\n" + _chunk(begin), _chunk(block * 16))
 
 
 ATTACKS = {
