@@ -19,7 +19,10 @@ from antwort.cli.output import DEBUG, failure_of, misuse_of
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
-    "questions": Lazy("antwort.cli.question_commands:questions", "List and answer what models ask people."),
+    "questions": Lazy(
+        "antwort.cli.question_commands:questions",
+        "List and answer what models ask people, and calls that wait for a yes.",
+    ),
     "ingest": Lazy("antwort.cli.ingest:ingest", "Make files searchable."),
     "init": Lazy("antwort.cli.config:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
@@ -97,4 +100,5 @@ def main() -> None:
         code = leaving.code
         raise
     finally:
+        gc.freeze()  # what is left ends with the process: looking for circles in it is a third of a short command
         end_for_certain(code if isinstance(code, int) else int(code is not None))
