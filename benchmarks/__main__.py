@@ -24,6 +24,8 @@ from benchmarks.http_libraries import METHOD as HTTP_METHOD
 from benchmarks.http_libraries import http_rows
 from benchmarks.ingestion import METHOD as INGESTION_METHOD
 from benchmarks.ingestion import ingestion_rows
+from benchmarks.json_parts import METHOD as JSON_METHOD
+from benchmarks.json_parts import json_rows
 from benchmarks.measure import BenchmarkError, Row, positive
 from benchmarks.programs import METHOD as PROGRAMS_METHOD
 from benchmarks.programs import programs_rows
@@ -66,6 +68,7 @@ PARTS = {
     "dispatch": Part(lambda options: dispatch_rows(full=options.full)),
     "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
     "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
+    "json": Part(lambda options: json_rows(full=options.full), JSON_METHOD),
     "file_search": Part(lambda _: file_search_rows(), slow=True),
     "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
     "ingestion": Part(lambda _: ingestion_rows(), INGESTION_METHOD, slow=True),

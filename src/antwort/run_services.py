@@ -82,6 +82,15 @@ class Variables(Protocol):
     ) -> Variable:
         """Store a value that comes in pieces, without ever holding all of it."""
 
+    async def append(
+        self, key: str, value: Any, *, scope: VariableScope = "agent", expires_in: float | None = None
+    ) -> Variable:
+        """Append a text to a text, or anything to a JSON array as one more element, in a new version of the key.
+
+        A key that is not there in the scope begins as a text or, if the value is none, as an array; only then it
+        expires after so many seconds. However many append at the same time, nothing is lost.
+        """
+
     async def promote(
         self, variable: Variable, key: str, *, scope: VariableScope, expires_in: float | None = None
     ) -> Variable:
@@ -91,9 +100,12 @@ class Variables(Protocol):
         """Return what a key means here and now, or the version that an id names."""
 
     async def list(
-        self, *, scope: VariableScope | None = None, after: str | None = None, limit: int = 100
+        self, *, scope: VariableScope | None = None, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> Sequence[Variable]:
-        """Return the newest version of each variable in reach, those made first first; `after` is the id of one."""
+        """Return the newest version of each variable in reach, those made first first; `after` is the id of one.
+
+        With a prefix, of those only whose keys begin with it.
+        """
 
     async def load(self, variable: Variable, *, most: int | None = None) -> Any:
         """Return a whole value: a text, bytes, or what the JSON says; an error if it has more than `most` bytes."""

@@ -14,6 +14,7 @@ from tests.support.site import Reply, Site
 
 from antwort.testing import ScriptServer
 
+VARIABLES = "store_set, store_get, store_ref, store_list, store_summarize, store_append, store_delete"
 SUB_AGENTS = (
     "spawn_agent, spawn_many, return_result, call_llm, call_llm_many, list_agents, wait_agent, interrupt_agent, "
     "followup_task, close_agent, budget_remaining"
@@ -37,7 +38,7 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
         "ok  provider programs: run_program",
         f"ok  provider sub_agents: {SUB_AGENTS}",
         "ok  provider user: ask_user, notify_user, final_answer",
-        "ok  provider variables: store_set, store_get, store_ref, store_list, store_summarize",
+        f"ok  provider variables: {VARIABLES}",
         "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
     ]
     assert not Path(".antwort").exists()
@@ -61,7 +62,7 @@ def test_as_json_it_is_one_object(cli: Cli) -> None:
             "provider programs": "run_program",
             "provider sub_agents": SUB_AGENTS,
             "provider user": "ask_user, notify_user, final_answer",
-            "provider variables": "store_set, store_get, store_ref, store_list, store_summarize",
+            "provider variables": VARIABLES,
             "model": "one that is found at the start, else the built-in demo model (antwort-demo)",
         },
         "problems": [],

@@ -1,6 +1,6 @@
 """The variable store does what a few dictionaries would do; a state machine of hypothesis drives both.
 
-It covers scopes, versions, values of several chunks, restarts, deletion, expiry and quotas.
+It covers scopes, versions, values of several chunks, appending, restarts, deletion, expiry and quotas.
 """
 
 import asyncio
@@ -46,11 +46,13 @@ CALLS = [
 ]
 SCOPES: tuple[VariableScope, ...] = ("agent", "run", "conversation", "tenant")
 TEXTS = ["", "small", "ü" * 5, "a" * CHUNK, "b" * (CHUNK + 1), "c" * (2 * CHUNK)]
+ADDITIONS = ["+", "ü", "d" * CHUNK]
 
 calls = st.sampled_from(CALLS)
 scopes = st.sampled_from(SCOPES)
 keys = st.sampled_from(["key", "a/b", "a_b"])
 texts = st.sampled_from(TEXTS)
+additions = st.sampled_from(ADDITIONS)
 lives = st.one_of(st.none(), st.integers(1, 20))
 
 
@@ -68,10 +70,21 @@ class Kept:
 
 
 @dataclass
+class Blob:
+    """What is stored of a value."""
+
+    tenant: str
+    size: int
+    text: str | None
+    """What others may be equal to: nothing, once it has grown."""
+
+
+@dataclass
 class Model:
     """All versions, in the order of their making."""
 
     versions: list[Kept] = field(default_factory=list)
+    blobs: dict[str, Blob] = field(default_factory=dict)
     now: int = 1_000_000
 
     def living(self, tenant: str) -> list[Kept]:
@@ -97,10 +110,15 @@ class Model:
 
     def used(self, tenant: str) -> int:
         """Count each text once, expired ones that were not swept too."""
-        return sum(len(text.encode()) for text in {k.text for k in self.versions if k.variable.tenant == tenant})
+        return sum(blob.size for blob in self.blobs.values() if blob.tenant == tenant)
+
+    def has(self, tenant: str, text: str) -> bool:
+        return any((blob.tenant, blob.text) == (tenant, text) for blob in self.blobs.values())
 
     def drop(self, gone: list[Kept]) -> None:
         self.versions = [kept for kept in self.versions if kept not in gone]
+        used = {kept.variable.blob_id for kept in self.versions}
+        self.blobs = {name: blob for name, blob in self.blobs.items() if name in used}
 
 
 class VariableMachine(RuleBasedStateMachine):
@@ -138,12 +156,13 @@ class VariableMachine(RuleBasedStateMachine):
     def keep(self, made: Variable, text: str, expires_in: int | None) -> Kept:
         kept = Kept(made, text, None if expires_in is None else self.model.now + expires_in)
         self.model.versions.append(kept)
+        self.model.blobs.setdefault(made.blob_id, Blob(made.tenant, made.size, text))
         return kept
 
     @rule(target=versions, ctx=calls, scope=scopes, key=keys, text=texts, expires_in=lives)
     def set(self, ctx: Context, scope: VariableScope, key: str, text: str, expires_in: int | None) -> Any:
         of_key = [k.variable.version for k in self.model.versions if self.same_key(k, ctx, scope, key)]
-        has = text in {k.text for k in self.model.versions if k.variable.tenant == ctx.tenant}
+        has = self.model.has(ctx.tenant, text)
         fits = has or self.model.used(ctx.tenant) + len(text.encode()) <= QUOTA
         try:
             made = self.run(self.values.of(ctx).set(key, text, scope=scope, expires_in=expires_in))
@@ -153,6 +172,27 @@ class VariableMachine(RuleBasedStateMachine):
         assert fits
         assert made.version == max(of_key, default=0) + 1
         return self.keep(made, text, expires_in)
+
+    @rule(target=versions, ctx=calls, scope=scopes, key=keys, addition=additions)
+    def append(self, ctx: Context, scope: VariableScope, key: str, addition: str) -> Any:
+        before = max(self.model.of_key(ctx, scope, key), key=lambda kept: kept.variable.version, default=None)
+        text = (before.text if before else "") + addition
+        blob = self.model.blobs[before.variable.blob_id] if before else None
+        grows = before is not None and blob is not None and blob.size == before.variable.size
+        new = 0 if not grows and self.model.has(ctx.tenant, text) else len((addition if grows else text).encode())
+        fits = not new or self.model.used(ctx.tenant) + new <= QUOTA
+        try:
+            made = self.run(self.values.of(ctx).append(key, addition, scope=scope))
+        except FunctionError:
+            assert not fits
+            return multiple()
+        assert fits
+        assert made.size == len(text.encode())
+        if grows and blob is not None:
+            blob.size, blob.text = made.size, None
+        kept = self.keep(made, text, None)
+        kept.expires_at = before.expires_at if before else None
+        return kept
 
     def same_key(self, kept: Kept, ctx: Context, scope: VariableScope, key: str) -> bool:
         one = kept.variable

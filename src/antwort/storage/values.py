@@ -8,13 +8,24 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, M
 from typing import TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.concurrency.large_work import LargeWork
 from antwort.context import Context
-from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError, RateLimitError
+from antwort.errors import BadRequestError, ConflictError, NotFoundError, RateLimitError
 from antwort.run_services import Place, ValueKind, Values, Variable, Variables, VariableScope
-from antwort.storage.sql.values import CHUNK, NewBlob, NewVersion, QuotaExceededError, SqlValues
+from antwort.storage.sql.values import (
+    CHUNK,
+    Addition,
+    NewBlob,
+    NewVersion,
+    OutdatedError,
+    QuotaExceededError,
+    SqlValues,
+    appended_text,
+    too_large,
+)
 from antwort.storage.variables import LONGEST_KEY, ReachableVariables, is_key
 from antwort.wire.ids import new_id
 
@@ -22,6 +33,10 @@ _AT_ONCE = 4
 """Chunks that one transaction reads."""
 _TRIES = 4
 """How often something is tried that others were in the way of."""
+_ROUNDS = 10
+"""How often something is appended anew because others have changed the value meanwhile; each time one of them has."""
+_TAIL = 64 * 1024
+"""Bytes at the end of a list that are looked at for its last bracket."""
 _GROUP = 100
 """Versions that one transaction deletes."""
 _NEAR = 0.9
@@ -134,15 +149,58 @@ class StoredValues(Values):
         new = self._new(place, key, kind, expires_in)
         if self._check_room is not None:
             await self._check_room(place.tenant)
+        return await self._store(new, chunks)
+
+    async def _store(self, new: NewVersion, chunks: AsyncIterable[bytes]) -> Variable:
         upload = _Upload(self._tables, new, self.work, self._limits.value)
         try:
             async for chunk in _regrouped(chunks):
                 await upload.add(chunk)
-            return await self._within_quota(place.tenant, upload.size, upload.end)
+            return await self._within_quota(new.place.tenant, upload.size, upload.end)
         except BaseException:
             with contextlib.suppress(Exception):  # what is left of it goes with the next sweep
                 await upload.discard()
             raise
+
+    async def append(self, place: Place, key: str, addition: Addition, expires_in: float | None = None) -> Variable:
+        """Append to the value that a key has in its scope, or begin one, which expires after so many seconds.
+
+        What is there is not read, and not written again, unless another value shares it.
+        """
+        most, tenant = self._limits.value, place.tenant
+        if self._check_room is not None:
+            await self._check_room(tenant)
+        for _ in range(_ROUNDS):
+            new = self._new(place, key, addition.kind, expires_in)
+
+            async def grow(quota: int | None, new: NewVersion = new) -> Variable | None:
+                return await _tried(
+                    lambda: self._tables.append(tenant, new.name, new, addition, most=most, quota=quota)
+                )
+
+            with contextlib.suppress(OutdatedError):
+                if (grown := await self._within_quota(tenant, len(addition.element), grow)) is not None:
+                    return grown
+                return await self._append_anew(new, addition)
+        raise ConflictError(f"Others are changing '{key}' all the time. Append to it again, or use a key of your own.")
+
+    async def _append_anew(self, new: NewVersion, addition: Addition) -> Variable:
+        """Write a value and what is appended to it as a new one."""
+        place = new.place
+        newest = await self._tables.find(place.tenant, [(place.scope, place.scope_id)], new.key, self.now())
+        if newest is None:
+            begun = b"[" + addition.element + b"]" if addition.text is None else addition.text
+            return await self._store(replace(new, follows=""), _chained([], begun))
+        new = replace(new, kind=newest.kind, expires_at=newest.expires_at, follows=newest.id)
+        if newest.kind != "json":
+            return await self._store(new, _chained([self.read(newest)], appended_text(newest, addition)))
+        start = max(newest.size - _TAIL, 0)
+        tail = b"".join([chunk async for chunk in self.read(newest, start)]).rstrip()
+        if tail[-1:] != b"]":
+            raise BadRequestError(f"'{new.key}' is JSON, but no array: nothing can be appended to it.")
+        is_empty = tail[:-1].rstrip()[-1:] == b"["
+        kept = self.read(newest, 0, start + len(tail) - 1)
+        return await self._store(new, _chained([kept], b"," * (not is_empty) + addition.element + b"]"))
 
     async def link(self, place: Place, key: str, source: Variable, expires_in: float | None = None) -> Variable:
         """Give a value that is there another key, or another scope."""
@@ -161,9 +219,7 @@ class StoredValues(Values):
         expires_at = None if expires_in is None else max(int(now + expires_in), int(now) + 1)
         return NewVersion(new_id("var"), place, key, kind, int(now), expires_at)
 
-    async def _within_quota(
-        self, tenant: str, size: int, end: "Callable[[int | None], Awaitable[Variable]]"
-    ) -> Variable:
+    async def _within_quota(self, tenant: str, size: int, end: Callable[[int | None], Awaitable[T]]) -> T:
         """End an upload, and count exactly if the tenant might have too much then."""
         quota = self._limits.tenant
         if quota is None:
@@ -237,9 +293,7 @@ class _Upload:
         """Take the next chunk; all but the last one have the same size."""
         self.size += len(chunk)
         if self.size > self._limit:
-            raise PayloadTooLargeError(
-                f"The value is larger than {self._limit:,} bytes (limits.per_tenant.max_value_bytes)."
-            )
+            raise too_large(self._limit)
         if self._last is not None:
             await self._store(self._last)
         self._last = chunk
@@ -273,6 +327,14 @@ async def _tried(write: Callable[[], Awaitable[T]]) -> T:
         with contextlib.suppress(ConflictError):
             return await write()
     return await write()
+
+
+async def _chained(values: Sequence[AsyncIterable[bytes]], end: bytes) -> AsyncIterator[bytes]:
+    """Yield values, and then what stands at the end."""
+    for chunks in values:
+        async for chunk in chunks:
+            yield chunk
+    yield end
 
 
 async def _regrouped(pieces: AsyncIterable[bytes]) -> AsyncIterator[bytes]:

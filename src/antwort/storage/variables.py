@@ -13,7 +13,7 @@ from antwort.errors import APIError, FunctionError, did_you_mean
 from antwort.lazy_imports import compiled_on_use
 from antwort.run_services import Place, ValueKind, Variable, Variables, VariableScope
 from antwort.storage.base import FencedError
-from antwort.storage.sql.values import SqlValues
+from antwort.storage.sql.values import Addition, SqlValues
 
 if TYPE_CHECKING:
     from antwort.storage.values import StoredValues
@@ -53,9 +53,12 @@ class ReachableVariables(Variables):
             return _text_in_pieces(value), "text"
         if isinstance(value, bytes):
             return _once(value), "bytes"
+        return _once(await self._json(value)), "json"
+
+    async def _json(self, value: Any) -> bytes:
         try:
             is_large = isinstance(value, dict | list)
-            return _once(await self._values.work.run_if(is_large, msgspec.json.encode, value)), "json"
+            return await self._values.work.run_if(is_large, msgspec.json.encode, value)
         except (TypeError, ValueError, RecursionError) as error:
             raise FunctionError(f"The value cannot be written as JSON: {error}.") from None
 
@@ -72,6 +75,19 @@ class ReachableVariables(Variables):
         self._note_use()
         with _for_the_model():
             return await self._values.write(self._place(scope), key, chunks, kind=kind, expires_in=expires_in)
+
+    @override
+    async def append(
+        self, key: str, value: Any, *, scope: VariableScope = "agent", expires_in: float | None = None
+    ) -> Variable:
+        self._note_use()
+        if isinstance(value, str):
+            addition = Addition("text", value.encode(errors="replace"), await self._json(value))
+        else:
+            is_bytes = isinstance(value, bytes)
+            addition = Addition("bytes" if is_bytes else "json", value if is_bytes else None, await self._json(value))
+        with _for_the_model():
+            return await self._values.append(self._place(scope), key, addition, expires_in)
 
     @override
     async def promote(
@@ -133,13 +149,13 @@ class ReachableVariables(Variables):
 
     @override
     async def list(
-        self, *, scope: VariableScope | None = None, after: str | None = None, limit: int = 100
+        self, *, scope: VariableScope | None = None, prefix: str = "", after: str | None = None, limit: int = 100
     ) -> Sequence[Variable]:
         scopes = [(name, scope_id) for name, scope_id in self._readable() if scope in {None, name}]
-        if not scopes:
+        if not scopes or (prefix and not is_key(prefix)):
             return []
         return await self._tables.list(
-            self._ctx.tenant, scopes=scopes, after=after, limit=limit, now=self._values.now()
+            self._ctx.tenant, scopes=scopes, prefix=prefix, after=after, limit=limit, now=self._values.now()
         )
 
     @override

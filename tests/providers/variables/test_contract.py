@@ -12,4 +12,6 @@ class TestVariables(ProviderContract):
         "store_ref": {"key": "notes"},
         "store_summarize": {"key": "notes"},
         "store_list": {},
+        "store_append": {"key": "log", "value": "what {canary} wrote", "scope": "tenant"},
+        "store_delete": {"key": "log", "scope": "tenant"},
     }

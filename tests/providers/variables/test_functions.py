@@ -244,7 +244,8 @@ async def test_bytes_are_not_shown(app: Antwort, call: Call) -> None:
 def test_the_definitions_are_short() -> None:
     provider = Variables()
     specs = {spec.name: spec for spec in provider.tools()}
-    assert list(specs) == ["store_set", "store_get", "store_ref", "store_list", "store_summarize"]
+    first = ["store_set", "store_get", "store_ref", "store_list", "store_summarize"]
+    assert list(specs) == [*first, "store_append", "store_delete"]
     required = {name: spec.parameters.get("required", []) for name, spec in specs.items()}
     assert required == {
         "store_set": ["key", "value"],
@@ -252,6 +253,41 @@ def test_the_definitions_are_short() -> None:
         "store_ref": ["key"],
         "store_list": [],
         "store_summarize": ["key"],
+        "store_append": ["key", "value"],
+        "store_delete": ["key"],
     }
+    assert [spec.name for spec in specs.values() if spec.offer == "on_request"] == ["store_append", "store_delete"]
     definitions = [{"name": s.name, "description": s.description, "parameters": s.parameters} for s in specs.values()]
-    assert len(json.dumps(definitions)) < 3000
+    assert len(json.dumps(definitions[:5])) < 3000
+    assert len(json.dumps(definitions[5:])) < 1000
+
+
+async def test_a_reference_can_be_appended(call: Call) -> None:
+    line = json.loads((await call("store_set", key="line", value="from elsewhere\n")).output)
+    for value in ("first\n", {"$ref": line["$ref"]}):
+        assert not (await call("store_append", key="log", value=value)).is_error
+    assert await got(call, key="log") == "first\nfrom elsewhere\n"
+
+
+async def test_only_what_a_call_may_write_is_deleted_and_appended_to(app: Antwort, call: Call) -> None:
+    made = json.loads((await call("store_set", key="mine", value="of the parent")).output)
+    assert (await call("store_get", CHILD, key=made["$ref"])).output == "of the parent"
+    assert (await call("store_delete", CHILD, key="mine")).output.startswith("There is no variable 'mine'")
+    by_id = await call("store_delete", CHILD, key=made["$ref"])
+    assert by_id.output == "Delete it by its key: this is a version of 'mine', scope 'agent'."
+    await app.values.of(Context("t")).set("ours", "of the tenant", scope="tenant")
+    reader = CTX.with_(response_id="resp_a", scopes=frozenset({"responses:write", "variables:read"}))
+    for name, arguments in (("store_append", {"value": "!"}), ("store_delete", {})):
+        refused = await call(name, reader, key="ours", scope="tenant", **arguments)
+        assert "the credentials lack the scope 'variables:write'" in refused.output
+    assert (await call("store_delete", CTX.with_(tenant="other"), key="mine")).is_error
+    assert not (await call("store_append", CTX.with_(tenant="other"), key="mine", value="of another")).is_error
+    assert await got(call, key="ours") == "of the tenant"
+    assert await got(call, key="mine") == "of the parent"
+
+
+async def test_a_deletion_that_is_made_again_after_a_crash_has_been_made(call: Call) -> None:
+    await call("store_set", key="old", value=1)
+    for ctx in (CTX, CTX.with_(attached=True)):
+        assert json.loads((await call("store_delete", ctx, key="old")).output)["deleted"]
+    assert (await call("store_delete", key="old")).is_error

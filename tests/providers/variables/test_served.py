@@ -16,7 +16,15 @@ from antwort.testing import Turn, call, matching, turn
 
 pytestmark = pytest.mark.parametrize("stream", [False, True], ids=["json", "streamed"])
 
-FUNCTIONS = ("store_set", "store_get", "store_ref", "store_list", "store_summarize")
+FUNCTIONS = (
+    "store_set",
+    "store_get",
+    "store_ref",
+    "store_list",
+    "store_summarize",
+    "store_append",
+    "store_delete",
+)
 TOOLS: Any = [{"type": "function", "name": name} for name in (*FUNCTIONS, "count", "spawn_agent")]
 POEM = "Roses are red.\nViolets are blue.\nSugar is sweet.\n"
 
@@ -199,6 +207,14 @@ def test_store_list_tells_what_there_is(tmp_path: Path, *, stream: bool) -> None
     assert "scope" in wrong
 
 
+def test_store_list_tells_what_there_is_below_a_prefix(tmp_path: Path, *, stream: bool) -> None:
+    kept = [does("store_set", key=key, value=key) for key in ("notes/1", "notes/2", "plan")]
+    calls = [*kept, does("store_list", prefix="notes/"), does("store_list", prefix="nots/")]
+    *_, listed, none = read_of(tmp_path, calls, stream=stream)
+    assert [line.partition(":")[0] for line in listed.splitlines()] == ["notes/1", "notes/2"]
+    assert none == "There are no variables whose key begins with 'nots/'."
+
+
 # --- store_summarize -------------------------------------------------------------------------------------------------
 
 
@@ -225,6 +241,72 @@ def test_store_summarize_asks_a_model_when_it_is_told_to(tmp_path: Path, *, stre
         turn("It is about flowers.", expect=matching(text="Violets are blue")),
     ]
     assert json_of(read_of(tmp_path, calls, stream=stream)[-1])["summary"] == "It is about flowers."
+
+
+# --- store_append ----------------------------------------------------------------------------------------------------
+
+
+def test_store_append_adds_to_texts_and_lists_and_begins_them(tmp_path: Path, *, stream: bool) -> None:
+    calls = [
+        does("store_append", key="log", value="one\n"),
+        does("store_append", key="log", value="two\n"),
+        does("store_append", key="found", value={"page": 1}),
+        does("store_append", key="found", value={"page": 2}),
+        does("store_get", key="log"),
+        does("store_get", key="found", json_path="$[1].page"),
+    ]
+    first, second, _, fourth, log, page = read_of(tmp_path, calls, stream=stream)
+    assert [(made["version"], made["size"]) for made in map(json_of, (first, second, fourth))] == [
+        (1, 4),
+        (2, 8),
+        (2, len('[{"page":1},{"page":2}]')),
+    ]
+    assert json_of(first)["$ref"] != json_of(second)["$ref"]
+    assert (log, page) == ("one\ntwo\n", "2")
+
+
+def test_calls_of_one_turn_append_in_their_order(tmp_path: Path, *, stream: bool) -> None:
+    many = turn(calls=[call("store_append", {"key": "log", "value": f"{number} "}) for number in range(20)])
+    found = read_of(tmp_path, [many, does("store_get", key="log")], stream=stream)
+    assert found[-1] == "".join(f"{number} " for number in range(20))
+
+
+def test_store_append_tells_what_is_wrong(tmp_path: Path, *, stream: bool) -> None:
+    calls = [
+        does("store_set", key="poem", value=POEM),
+        does("store_append", key="poem", value=["a line"]),
+        does("store_append", key="", value="x"),
+        does("store_append", key="poem"),
+        does("store_get", key="poem"),
+    ]
+    _, no_text, no_key, no_value, poem = read_of(tmp_path, calls, stream=stream)
+    assert no_text.startswith("'poem' is a text: append a text to it")
+    assert ("key" in no_key, "value" in no_value, poem) == (True, True, POEM)
+
+
+# --- store_delete ----------------------------------------------------------------------------------------------------
+
+
+def test_store_delete_deletes_all_versions_in_one_scope(tmp_path: Path, *, stream: bool) -> None:
+    calls = [
+        does("store_set", key="poem", value=POEM),
+        does("store_set", key="poem", value="another"),
+        does("store_set", key="poem", value="of the run", scope="run"),
+        does("store_delete", key="poem"),
+        does("store_get", key="poem"),
+        does("store_delete", key="poem"),
+        does("store_delete", key="peom"),
+        does("store_delete", key="poem", scope="run"),
+        does("store_list"),
+    ]
+    first, *_, deleted, outer, elsewhere, unknown, of_run, listed = read_of(tmp_path, calls, stream=stream)
+    assert json_of(deleted) == {"key": "poem", "scope": "agent", "deleted": True}
+    assert outer == "of the run"
+    assert elsewhere == "There is no variable 'poem' in the scope 'agent', but one in the scope 'run'."
+    assert unknown == "There is no variable 'peom'; did you mean 'poem'?"
+    assert json_of(of_run)["scope"] == "run"
+    assert listed == "There are no variables yet."
+    assert json_of(first)["$ref"]
 
 
 # --- scope -----------------------------------------------------------------------------------------------------------

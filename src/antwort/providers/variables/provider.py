@@ -27,7 +27,8 @@ from antwort.provider import (
     text_of,
     whole_characters,
 )
-from antwort.providers.variables.json_path import JsonScanner, parse_path, read_string
+from antwort.providers.variables.json_path import parse_path
+from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.providers.variables.routes import VariableRoutes
 from antwort.providers.variables.settings import VariablesSettings
 from antwort.providers.variables.summary import instructions, sampled, summarized
@@ -59,6 +60,9 @@ def _name(key: Any) -> Any:
 
 Key = Annotated[str, BeforeValidator(_name), Field(description="A key, or the id of a reference.")]
 
+NewKey = Annotated[str, Field(min_length=1, max_length=256)]
+Scope = Annotated[VariableScope, Field(description="Who sees it.")]
+
 
 class Variables(VariableRoutes):
     """Values by key, in scopes that agents share: of any size, read in parts, handed on by reference."""
@@ -83,9 +87,9 @@ class Variables(VariableRoutes):
     async def store_set(
         self,
         ctx: Context,
-        key: Annotated[str, Field(min_length=1, max_length=256)],
+        key: NewKey,
         value: Annotated[Any, Field(description="Any JSON; a reference is kept without copying.")],
-        scope: Annotated[VariableScope, Field(description="Who sees it.")] = "agent",
+        scope: Scope = "agent",
         expires_in: Annotated[float | None, Field(gt=0, description="Seconds.")] = None,
     ) -> dict[str, Any]:
         """Store a variable. Returns its reference: {"$ref": id} stands for this value in any function's arguments."""
@@ -141,11 +145,13 @@ class Variables(VariableRoutes):
         ctx: Context,
         scope: VariableScope | None = None,
         after: Annotated[str | None, Field(description="Goes on after this id.")] = None,
+        prefix: Annotated[str, Field(description="Only keys that begin with it.")] = "",
     ) -> str:
         """List all variables: key, kind, bytes, scope, id."""
-        found = await ctx.variables.list(scope=scope, after=after, limit=_LISTED + 1)
+        found = await ctx.variables.list(scope=scope, prefix=prefix, after=after, limit=_LISTED + 1)
         if not found:
-            return "There are no variables" + (" after that one." if after else " yet.")
+            of_these = f" whose key begins with '{prefix[:80]}'" if prefix else ""
+            return f"There are no variables{of_these}" + (" after that one." if after else "." if prefix else " yet.")
         shown = [f"{one.key}: {one.kind}, {one.size}, {one.scope}, {one.id}" for one in found[:_LISTED]]
         if len(found) > _LISTED:
             shown.append(f"… and more, after={found[_LISTED - 1].id}")
@@ -169,6 +175,30 @@ class Variables(VariableRoutes):
                 self._summaries.popitem(last=False)
         self._summaries.move_to_end(known)
         return self._summaries[known]
+
+    @function(spill=False, in_order=True, offer="on_request")  # five definitions are enough for those who ask for none
+    async def store_append(
+        self,
+        ctx: Context,
+        key: NewKey,
+        value: Annotated[Any, Field(description="To a text, a text; to a JSON array, any element.")],
+        scope: Scope = "agent",
+    ) -> dict[str, Any]:
+        """Append to a variable, or begin one: cheap however large it is. Returns its new reference."""
+        made = await ctx.variables.append(key, value, scope=scope, expires_in=self._expiry(scope, None))
+        return {**made.reference, "version": made.version, "size": made.size}
+
+    @function(spill=False, attach=True, in_order=True, offer="on_request")
+    async def store_delete(self, ctx: Context, key: NewKey, scope: Scope = "agent") -> dict[str, Any]:
+        """Delete a variable, all versions: references to it lead nowhere then."""
+        if not await ctx.variables.delete(key, scope=scope) and not ctx.attached:  # else it was deleted before a crash
+            found = await ctx.variables.find(key)
+            if found.id == key:
+                raise FunctionError(f"Delete it by its key: this is a version of '{found.key}', scope '{found.scope}'.")
+            raise FunctionError(
+                f"There is no variable '{found.key}' in the scope '{scope}', but one in the scope '{found.scope}'."
+            )
+        return {"key": key, "scope": scope, "deleted": True}
 
     async def _plainly(self, ctx: Context, variable: Variable, length: int) -> Mapping[str, Any]:
         return await summarized(ctx.variables, variable, length, self._work)
@@ -217,15 +247,17 @@ class Variables(VariableRoutes):
 
     async def _json_path(self, ctx: Context, variable: Variable, path: str, most: int) -> str:
         scanner = JsonScanner(parse_path(path), most)
-        await scan(ctx.variables.read(variable), scanner, self._work)
+        try:
+            await scan(ctx.variables.read(variable), scanner, self._work)
+        except NotJsonError as error:
+            raise FunctionError(f"'{variable.key}' is no valid JSON: {error}.") from None
         if not scanner.found:
             members = f" It has {', '.join(scanner.names[:20])}." if scanner.names else ""
             raise FunctionError(f"Nothing in '{variable.key}' is at {path[:80]}.{members}")
-        parts = [part.decode(errors="replace") for part in scanner.found]
         cut = "\n[… cut …]" if scanner.is_cut else ""
         if scanner.is_single:
-            return (read_string(scanner.found[0]) or parts[0]) + cut
-        return f"[{','.join(parts)}]{cut}"
+            return _shown(scanner.found[0]) + cut
+        return f"[{','.join(part.decode(errors='replace') for part in scanner.found)}]{cut}"
 
     async def _is_text(self, ctx: Context, variable: Variable) -> bool:
         """Tell whether bytes begin like a text."""
@@ -234,3 +266,13 @@ class Variables(VariableRoutes):
 
     def _expiry(self, scope: VariableScope, expires_in: float | None) -> float | None:
         return self.settings.expires_in if expires_in is None and scope == "tenant" else expires_in
+
+
+def _shown(part: bytes) -> str:
+    """Return a part of JSON; of a string, what it says."""
+    if part.startswith(b'"'):
+        try:
+            return str(msgspec.json.decode(part))
+        except ValueError:  # it is cut
+            pass
+    return part.decode(errors="replace")

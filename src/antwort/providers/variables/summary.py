@@ -3,10 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from typing_extensions import override
-
 from antwort.provider import LargeWork, LineCounter, Variable, VariableView, scan, text_of
-from antwort.providers.variables.json_path import JsonScanner
+from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 
 _SHOWN_NAMES = 30
 _SAMPLES = 10
@@ -60,24 +58,12 @@ async def _read(variables: VariableView, variable: Variable, start: int, size: i
 
 async def _structure(variables: VariableView, variable: Variable, work: LargeWork) -> str:
     """Tell what a JSON document consists of, without reading it into memory."""
-    scanner = _Children()
-    await scan(variables.read(variable), scanner, work)
+    scanner = JsonScanner(["\0"], 0, counts=True)
+    try:
+        await scan(variables.read(variable), scanner, work)
+    except NotJsonError as error:
+        return f"no valid JSON: {error}"
     if scanner.names:
         shown = ", ".join(scanner.names[:_SHOWN_NAMES]) + (", …" if scanner.children > _SHOWN_NAMES else "")
         return f"object with {scanner.children:,} members: {shown}"
     return {"[": f"array of {scanner.children:,}", "{": "empty object"}.get(scanner.first, "a single value")
-
-
-class _Children(JsonScanner):
-    """Counts what a document consists of, and looks into none of it."""
-
-    def __init__(self) -> None:
-        super().__init__(["\0", "\0"], 0)
-        self.first = ""
-
-    @override
-    def feed(self, chunk: bytes) -> bool:
-        """Take the next piece."""
-        if not self.first:
-            self.first = chunk.lstrip()[:1].decode(errors="replace")
-        return super().feed(chunk)

@@ -2,14 +2,19 @@
 
 Equal values of a tenant are one blob, found by its hash. What a blob holds is known at its end: until then its hash is
 its own id, so that one whose writer died is told from the others, and goes when nothing refers to it.
+
+A version is the beginning of its blob, as many bytes as it has: what is appended to a value is written behind it, and
+the versions before stay what they were. Of an array the last byte, `]`, gives way to a comma; whoever reads a version
+from before reads the bracket all the same. The hash of a blob that has grown is its own id again, so that nothing is
+taken for its equal.
 """
 
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
-from msgspec.structs import astuple
+from msgspec.structs import astuple, replace
 
-from antwort.errors import ConflictError, NotFoundError
+from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError
 from antwort.run_services import Place, ValueKind, Variable, VariableScope
 from antwort.storage.sql.database import LOCK, Database
 from antwort.storage.sql.responses import check_epoch
@@ -50,6 +55,12 @@ _END_BLOB = """
     AND NOT EXISTS (SELECT 1 FROM blobs AS other WHERE other.tenant = ? AND other.hash = ?)"""
 # Whoever would delete it waits until something refers to it.
 _BLOB = f"SELECT id FROM blobs WHERE tenant = ? AND hash = ? {LOCK}"  # noqa: S608
+_HOLD_BLOB = f"SELECT size FROM blobs WHERE id = ? AND tenant = ? {LOCK}"  # noqa: S608
+_SIZE = "SELECT size FROM blobs WHERE id = ? AND tenant = ?"
+_OTHER_KIND = "SELECT 1 FROM variable_versions WHERE blob_id = ? AND tenant = ? AND kind <> 'json' LIMIT 1"
+_CHUNK = "SELECT data FROM blob_chunks WHERE blob_id = ? AND position = ? AND tenant = ?"
+_CUT = "DELETE FROM blob_chunks WHERE blob_id = ? AND position >= ? AND tenant = ?"
+_GROW_BLOB = "UPDATE blobs SET hash = id, size = ? WHERE id = ? AND tenant = ?"
 _USAGE = "SELECT coalesce(sum(size), 0) FROM blobs WHERE tenant = ?"
 _IS_STORED = "SELECT 1 FROM responses WHERE id = ? AND tenant = ?"
 _IS_CONVERSATION = "SELECT 1 FROM conversations WHERE id = ? AND tenant = ?"
@@ -81,6 +92,8 @@ class NewVersion(Struct, frozen=True):
     kind: ValueKind
     created_at: int
     expires_at: int | None
+    follows: str | None = None
+    """The id of the version that must be the newest of its key; empty if there must be none."""
 
     @property
     def name(self) -> str:
@@ -94,6 +107,21 @@ class NewBlob(Struct, frozen=True):
     id: str
     hash: str
     size: int
+
+
+class Addition(Struct, frozen=True):
+    """What is appended to a value."""
+
+    kind: ValueKind
+    """What a key is that begins with it; an array if this is JSON."""
+    text: bytes | None
+    """What it is at the end of a text; None if it is none."""
+    element: bytes
+    """What it is as an element of a JSON array."""
+
+
+class OutdatedError(Exception):
+    """The newest version of a key is not the one that was expected."""
 
 
 class QuotaExceededError(Exception):
@@ -128,6 +156,7 @@ class SqlValues(Transactions):
         *,
         scopes: Sequence[tuple[VariableScope, str]] | None = None,
         where: Mapping[str, str] = {},
+        prefix: str = "",
         all_versions: bool = False,
         after: str | None = None,
         limit: int,
@@ -135,13 +164,17 @@ class SqlValues(Transactions):
         now: int,
     ) -> Sequence[Variable]:
         """Return versions in the order of their making: of some scopes, or those where columns have some values."""
-        conditions, values = [f"tenant = ? AND {_LIVES}"], [tenant, now]
+        conditions: list[str] = [f"tenant = ? AND {_LIVES}"]
+        values: list[str | int] = [tenant, now]
         for column in sorted(_FILTERS & where.keys()):
             conditions.append(f"{column} = ?")
             values.append(where[column])
         if scopes is not None:
             conditions.append(f"({' OR '.join(['(scope = ? AND scope_id = ?)'] * len(scopes))})")
             values += [part for scope in scopes for part in scope]
+        if prefix:
+            conditions.append("substr(key, 1, ?) = ?")  # LIKE would have signs of its own, and know no case
+            values += [len(prefix), prefix]
         if not all_versions:
             conditions.append(_IS_NEWEST)
             values.append(now)
@@ -161,7 +194,13 @@ class SqlValues(Transactions):
         rows = database.execute(_READ, (variable.blob_id, variable.tenant, first, last)).fetchall()
         if len(rows) <= last - first:
             raise NotFoundError(f"'{variable.key}' was deleted while it was read.")
-        return [bytes(data) for (data,) in rows]
+        chunks = [bytes(data) for (data,) in rows]
+        end = variable.size - 1 - last * CHUNK
+        if variable.kind == "json" and chunks and chunks[-1][end : end + 1] == b",":  # an array goes on from here
+            row = database.execute(_SIZE, (variable.blob_id, variable.tenant)).fetchone()
+            if row is not None and int(row[0]) > variable.size:
+                chunks[-1] = chunks[-1][:end] + b"]"
+        return chunks
 
     @reads
     def usage(self, database: Database, tenant: str) -> int:
@@ -227,6 +266,45 @@ class SqlValues(Transactions):
         if database.execute(_GET, (source.id, tenant, new.created_at)).fetchone() is None:
             return None
         return _insert(database, new, source.blob_id, source.size)
+
+    @writes
+    def append(
+        self,
+        database: Database,
+        tenant: str,
+        _name: str,
+        new: NewVersion,
+        addition: Addition,
+        *,
+        most: int,
+        quota: int | None,
+    ) -> Variable | None:
+        """Store a version that is the newest one of its key and something more, which is all that is written.
+
+        None if the value must be written anew: there is none yet, its blob goes on differently, or what is appended
+        cannot simply stand behind it.
+        """
+        if known := _known(database, new):
+            return known
+        _check_fence(database, new.place)
+        held = _held(database, new)
+        if held is None or held[0].size != held[1]:
+            return None
+        newest, end = held
+        if newest.kind == "json":
+            if not _ends_like_a_list(database, newest):
+                return None
+            start, data = end - 1, b"," + addition.element + b"]"
+        else:
+            start, data = end, appended_text(newest, addition)
+        size = start + len(data)
+        if size > most:
+            raise too_large(most)
+        _write_on(database, newest, start, data)
+        database.execute(_GROW_BLOB, (size, newest.blob_id, tenant))
+        _check_quota(database, tenant, quota)
+        version = replace(new, kind=newest.kind, expires_at=newest.expires_at, follows=newest.id)
+        return _insert(database, version, newest.blob_id, size)
 
     @deletes
     def discard(self, database: Database, tenant: str, blob_id: str) -> None:
@@ -317,6 +395,10 @@ def _equal(database: Database, tenant: str, blob: NewBlob) -> str:
 def _insert(database: Database, new: NewVersion, blob_id: str, size: int) -> Variable:
     place = new.place
     row = database.execute(_LAST, (place.tenant, place.scope, place.scope_id, new.key)).fetchone()
+    if new.follows is not None:  # looked at after the number: of two that follow one version, the second is a conflict
+        newest = _newest(database, new)
+        if new.follows != ("" if newest is None else newest.id):
+            raise OutdatedError
     version = Variable(
         new.id,
         place.tenant,
@@ -334,6 +416,63 @@ def _insert(database: Database, new: NewVersion, blob_id: str, size: int) -> Var
     )
     database.execute(_INSERT, astuple(version))
     return version
+
+
+def _newest(database: Database, new: NewVersion) -> Variable | None:
+    """Return the version that another one of its key is about to follow."""
+    place = new.place
+    row = database.execute(_NEWEST, (place.tenant, place.scope, place.scope_id, new.key, new.created_at)).fetchone()
+    return None if row is None else Variable(*row)
+
+
+def _held(database: Database, new: NewVersion) -> tuple[Variable, int] | None:
+    """Return the newest version of a key, and how long its blob is: nobody else writes on it until this is over."""
+    held: tuple[Variable, int] | None = None
+    while (newest := _newest(database, new)) is not None and (held is None or newest != held[0]):
+        row = database.execute(_HOLD_BLOB, (newest.blob_id, newest.tenant)).fetchone()
+        held = (newest, -1 if row is None else int(row[0]))  # somebody else may have been first
+    return None if newest is None else held
+
+
+def _ends_like_a_list(database: Database, variable: Variable) -> bool:
+    """Tell whether an element can be written over the last byte of a JSON value, which nobody reads as anything else.
+
+    An empty list has no comma to write, and a text that happens to be equal would change.
+    """
+    position, kept = divmod(variable.size - 1, CHUNK)
+    row = database.execute(_CHUNK, (variable.blob_id, position, variable.tenant)).fetchone()
+    tail = b"" if row is None else bytes(row[0])[: kept + 1]
+    if tail[-1:] != b"]" or tail[:-1].rstrip()[-1:] in {b"", b"["}:
+        return False
+    return database.execute(_OTHER_KIND, (variable.blob_id, variable.tenant)).fetchone() is None
+
+
+def _write_on(database: Database, variable: Variable, start: int, data: bytes) -> None:
+    """Write what a blob holds from `start` on, which is where it ends or the byte before."""
+    position, kept = divmod(start, CHUNK)
+    if kept:
+        row = database.execute(_CHUNK, (variable.blob_id, position, variable.tenant)).fetchone()
+        if row is None:
+            raise NotFoundError(f"The value of '{variable.key}' is gone.")
+        data = bytes(row[0])[:kept] + data
+    database.execute(_CUT, (variable.blob_id, position, variable.tenant))
+    for offset in range(0, len(data), CHUNK):
+        row = (variable.blob_id, position + offset // CHUNK, variable.tenant, data[offset : offset + CHUNK])
+        database.execute(_ADD_CHUNK, row)
+
+
+def appended_text(variable: Variable, addition: Addition) -> bytes:
+    """Return what is appended to a text; a BadRequestError if it is none."""
+    if addition.text is None:
+        raise BadRequestError(
+            f"'{variable.key}' is a text: append a text to it, such as a line, or keep a list under another key."
+        )
+    return addition.text
+
+
+def too_large(most: int) -> PayloadTooLargeError:
+    """Return what is told of a value with more bytes than one may have."""
+    return PayloadTooLargeError(f"The value is larger than {most:,} bytes (limits.per_tenant.max_value_bytes).")
 
 
 def _check_quota(database: Database, tenant: str, quota: int | None) -> None:
