@@ -80,7 +80,7 @@ def compare(chosen: Sequence[Gateway], *, rounds: int) -> Comparison:
         missing, programs = "", Path()
         if gateway.requirement:
             try:
-                programs = install(gateway.name, gateway.requirement)
+                programs = install(gateway.package or gateway.name, gateway.requirement)
             except UnavailableError as error:
                 missing = str(error)
         columns.append(Column(gateway.name, version, gateway.remarks.get("", ""), missing))

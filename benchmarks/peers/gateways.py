@@ -26,6 +26,7 @@ CLIENT_CALL = "two turns, a function of the client"
 SERVER_CALL = "two turns, a function of the server"
 MEMORY = "memory at rest"
 START = "start, to the first answer"
+PASSED_ON = "passes the Responses API on to a model server that has it, and does not translate"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,8 @@ class Gateway:
     """Returns how it is started, from the folder of its programs; it may write files of configuration."""
     requirement: str = ""
     """What is installed from PyPI; nothing for what is here."""
+    package: str = ""
+    """The name of that, if it is not the gateway's: several are set up in different ways."""
     tells_port: bool = False
     """It prints the port that it has chosen, and is not told one."""
     server_tools: Callable[[Site], Sequence[Mapping[str, Any]]] | None = None
@@ -115,7 +118,7 @@ def agentic_api() -> Gateway:
         command,
         requirement="agentic-api==0.9.0",
         server_tools=mcp_tools,
-        remarks={"": "passes the Responses API on to a model server that has it, and does not translate"},
+        remarks={"": PASSED_ON},
     )
 
 
@@ -143,22 +146,23 @@ def smg() -> Gateway:
         requirement="smg==1.13.0",
         server_tools=mcp_tools,
         remarks={
-            "": "passes the Responses API on to a model server that has it, and does not translate; its wheel for "
-            "aarch64 is built to be small, and about half as fast as the one for x86-64",
+            "": f"{PASSED_ON}; its wheel for aarch64 is built to be small, and about half as fast as the one for "
+            "x86-64",
             STORED: "in memory, as it has no embedded database; gone after a restart",
         },
     )
 
 
-def litellm() -> Gateway:
+def litellm(*, translates: bool) -> Gateway:
     """LiteLLM's proxy, in Python, with one worker, in its mode for production and with the prices it comes with.
 
     It would fetch prices from the network at every start. It refuses to start without a key unless told that this is
-    local: no other gateway here checks one. Without `use_chat_completions_api` it would not translate.
+    local: no other gateway here checks one. With `use_chat_completions_api` it translates, as antwort does; without, it
+    passes requests on, as SMG does.
     """
 
     def command(site: Site, programs: Path) -> Sequence[str]:
-        shared = {"api_base": f"{site.model_url}/v1", "api_key": "none", "use_chat_completions_api": True}
+        shared = {"api_base": f"{site.model_url}/v1", "api_key": "none", "use_chat_completions_api": translates}
         config = {
             "model_list": [
                 {"model_name": model, "litellm_params": {"model": f"openai/{model}", **shared}} for model in MODELS
@@ -182,12 +186,13 @@ def litellm() -> Gateway:
 
     database = "needs Prisma to keep responses, which litellm[proxy] does not install"
     return Gateway(
-        "litellm",
+        "litellm" if translates else "litellm-passing",
         command,
         requirement="litellm[proxy]==1.105.3",  # the newest whose own requirements PyPI has
+        package="litellm",
         server_tools=lambda _: [{**MCP_TOOL, "server_label": "litellm", "server_url": "litellm_proxy/mcp/tools"}],
         missing={STORED: database, STORED_POSTGRES: database},
-        remarks={SERVER_CALL: "with MCP it passes the Responses API on, too"},
+        remarks={SERVER_CALL: "with MCP it passes the Responses API on, too"} if translates else {"": PASSED_ON},
     )
 
 
@@ -199,4 +204,4 @@ def mcp_tools(site: Site) -> Sequence[Mapping[str, Any]]:
 
 
 def gateways() -> list[Gateway]:
-    return [reference(), antwort(), agentic_api(), smg(), litellm()]
+    return [reference(), antwort(), agentic_api(), smg(), litellm(translates=True), litellm(translates=False)]

@@ -12,7 +12,7 @@ from benchmarks.peers.results import NONE, Comparison, Row, shown
 WIDTH, COLUMNS = 860, 3
 PANEL_WIDTH, GAP = 268, 28
 BAR, STEP, TITLE, BELOW = 12, 19, 24, 18
-NAMES, VALUES = 76, 62
+NAMES, VALUES = 98, 58
 """The room for names before the bars and for figures behind them."""
 ROOM = PANEL_WIDTH - NAMES - VALUES
 OWN = "antwort"

@@ -15,7 +15,7 @@ from benchmarks.gateway import Bench
 from benchmarks.measure import BenchmarkError
 from benchmarks.peers.comparing import Hall, cpu_rows, idle_rows, open_hall
 from benchmarks.peers.environments import failure
-from benchmarks.peers.gateways import JSON_REQUEST, SERVER_CALL, STORED, Gateway, antwort, gateways, reference
+from benchmarks.peers.gateways import JSON_REQUEST, SERVER_CALL, STORED, Gateway, Site, antwort, gateways, reference
 from benchmarks.peers.lines import lines
 from benchmarks.peers.plot import longest_bar, plotted
 from benchmarks.peers.results import Column, Comparison, Figure, Row, shown
@@ -147,7 +147,23 @@ def test_every_peer_is_pinned() -> None:
         ("agentic-api", True),
         ("smg", True),
         ("litellm", True),
+        ("litellm-passing", True),
     ]
+
+
+def test_litellm_translates_as_antwort_does_and_passes_on_as_smg_does(tmp_path: Path) -> None:
+    site = Site("http://127.0.0.1:1", "http://127.0.0.1:2/mcp", 3, 4, tmp_path)
+    found = {}
+    for gateway in gateways():
+        if gateway.package:
+            command = gateway.command(site, tmp_path)
+            written = json.loads(Path(command[command.index("--config") + 1]).read_text())
+            found[gateway.name] = {one["litellm_params"]["use_chat_completions_api"] for one in written["model_list"]}
+    assert found == {"litellm": {True}, "litellm-passing": {False}}
+    translating, passing = (one for one in gateways() if one.package == "litellm")
+    smg = next(one for one in gateways() if one.name == "smg")
+    assert passing.remarks[""] in smg.remarks[""]
+    assert passing.requirement == translating.requirement
 
 
 BROKEN = Gateway("broken", lambda *_: (sys.executable, "-c", "raise SystemExit('no room')"))

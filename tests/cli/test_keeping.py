@@ -53,7 +53,7 @@ def note(cli: Cli, text: str) -> str:
 def test_what_a_call_keeps_before_the_first_start_is_there_for_calls_answers_and_servers(cli: Cli) -> None:
     assert [note(cli, text) for text in "ab"] == ["1", "2"]
     with ScriptServer([turn(calls=[call("note", text="c")]), turn("Noted.")]) as model:
-        asking = ("run", "Note c.", "--plugins-dir", "plugins", "--function", "note", "--backend", model.url)
+        asking = ("run", "Note c.", "--plugins-dir", "plugins", "--function", "note", "--quiet", "--backend", model.url)
         assert kept(cli, *asking) == "Noted."
         assert model.requests[-1]["messages"][-1]["content"] == "3"
     with (
