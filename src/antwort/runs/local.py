@@ -53,6 +53,8 @@ logger = logging.getLogger(__name__)
 
 LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes; mostly that one tells when there is something new."""
+_ASKING = 5.0
+"""Seconds that a run has to ask what somebody answers already."""
 _NEWS, _TAKEN, _READER, _READER_LEFT = "news", "taken", "reader", "reader left"
 """What workers tell each other about a run: it has new events, it was taken over, somebody reads it, or no longer."""
 
@@ -216,6 +218,11 @@ class LocalRuns:
         if response_id is None or not isinstance(given, list) or not any(map(is_answer, given)):
             return False
         items = await self.engine.large_work.run_if(is_large(given), read_input, given)
+        if not await self.questions.knows(items, ctx.tenant, response_id):
+            # Its output shows a call a moment before it asks and waits, and clients are quick.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(_ASKING):
+                    await self.rest(ctx.tenant, response_id)
         return await self.questions.answer_with(items, ctx, response_id)
 
     async def rest(self, tenant: str, response_id: str) -> None:

@@ -3,12 +3,12 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
 from antwort.engine.answers import checked_answer
-from antwort.engine.continuing import answers_of
+from antwort.engine.continuing import answers_of, is_answer
 from antwort.errors import APIError
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import Page, Question, StoreUnavailableError
@@ -75,6 +75,12 @@ class RunQuestions:
         question = await self.get(tenant, question_id)
         given = checked_answer(question, answer)
         return await self._end(tenant, question_id, given)
+
+    async def knows(self, items: Iterable[JSON], tenant: str, response_id: str) -> bool:
+        """Tell whether a response and its sub-agents have asked all that the items of an input answer."""
+        asked = await self._store.of_run(tenant, response_id)
+        known = {name for question in asked for name in (question.id, question.call_id)}
+        return all(item.get("call_id", item.get("approval_request_id")) in known for item in items if is_answer(item))
 
     async def answer_with(self, items: Sequence[JSON], ctx: Context, response_id: str) -> bool:
         """Answer what a response and its sub-agents wait for with the items of an input, all of them or none.
