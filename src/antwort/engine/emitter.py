@@ -348,6 +348,11 @@ class Emitter:
             self.events.emit("response.output_item.added", output_index=index, item=item)
         return index
 
+    def skip(self) -> int:
+        """Return the next index, for an item that readers are told of and that is no part of the output."""
+        self._positions.append(-1)
+        return len(self._positions) - 1
+
     def done(self, index: int) -> None:
         """End an item."""
         if self.events.enabled:
@@ -473,7 +478,7 @@ class Emitter:
         if call.item is None or call.item.status != "in_progress":  # the turn has ended before
             return
         # Only the last item of a response may be incomplete.
-        is_last = call.output_index == len(self._positions) - 1
+        is_last = self._positions[call.output_index] == len(self.response.output) - 1
         self._close_call(call, "incomplete" if is_last else "completed")
 
     def _end_call(self, call: ModelCall) -> None:

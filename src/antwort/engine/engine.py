@@ -13,6 +13,7 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
+from antwort.engine.agent_events import RunStreams
 from antwort.engine.call_items import is_own_call, shown_item
 from antwort.engine.compaction import Compactor
 from antwort.engine.earlier import NOTHING, Earlier
@@ -100,6 +101,7 @@ class Engine(EngineParts, frozen=True):
             settings.max_answer_length,
             values,
             spill,
+            RunStreams(),
             planner,
             check_url,
         )

@@ -15,6 +15,7 @@ from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
 from antwort.engine import telemetry
 from antwort.engine.admission import Admission
+from antwort.engine.agent_events import MarkedStream, RunEvents
 from antwort.engine.call_state import questions_of
 from antwort.engine.coalescer import Coalescer
 from antwort.engine.compaction import Compactor, compactable
@@ -64,6 +65,8 @@ class Loop:
     """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
     streams = False
     """Whether the answers of the model are streamed."""
+    _agents: RunEvents | None = None
+    """The stream of the whole run, if its reader wants to see sub-agents."""
     _asked: ModelRequest | None = None
     """What a turn has asked of the model last."""
     _last_used = 0
@@ -75,6 +78,9 @@ class Loop:
         self._parts = parts
         self.plan = plan
         self.journal = journal
+        marked = None
+        if plan.shown.agents and plan.parent is None and sink is not None:
+            sink = marked = MarkedStream(sink, plan.response.id)
         self._sink = sink
         self._earlier = earlier
         self._budget = plan.ctx.budget or Budget(RunLimits())
@@ -95,6 +101,8 @@ class Loop:
         )
         emitter = self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
         emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
+        if marked is not None:  # nobody else keeps it: it is there for sub-agents as long as this is
+            self._agents = parts.streams.open(RunEvents(emitter, marked))
         self._window = SaidWindow(plan, journal, seals)
         self._leaving = LeavingCalls(plan, journal, parts.values)
         self._model = ModelTurns(plan, parts, emitter, self._window, self._leaving)
@@ -504,6 +512,8 @@ class Loop:
         return self._sink is not None and self._sink.started
 
     def _ending(self) -> Ending:
+        if self._agents is not None:
+            self._agents.close()
         if self._budget.shared:
             self._keep_totals()  # whoever goes on with the run counts from them what it has spent
         return Ending(self.response, self.journal, self.emitter, self._parts.metrics, self._close)

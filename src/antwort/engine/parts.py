@@ -7,6 +7,7 @@ from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.pace import Pace
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
+from antwort.engine.agent_events import RunStreams
 from antwort.engine.telemetry import TurnMetrics
 from antwort.observability import Tracer
 from antwort.run_services import Values
@@ -40,3 +41,5 @@ class EngineParts(msgspec.Struct, frozen=True):
     """Where what leaves a window is kept."""
     longest_arguments: int | None
     """Characters of a call's arguments that stay in the window once it is over, if the model can read them on."""
+    streams: RunStreams
+    """The streams that show sub-agents."""

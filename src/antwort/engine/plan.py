@@ -40,6 +40,8 @@ class Shown(msgspec.Struct, frozen=True):
     """Calls of functions that have no item of their own."""
     progress: bool = False
     """How far functions are."""
+    agents: bool = False
+    """What sub-agents say and do, in a stream."""
 
 
 AS_USUAL = Shown()

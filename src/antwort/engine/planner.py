@@ -272,7 +272,6 @@ class Planner:
         `work` is what a sub-agent is to do.
         """
         create = msgspec.convert(record.request, CreateResponse)
-        shown = msgspec.convert(record.extra.get("shown", {}), Shown)
         new = [entry for entry in entries if entry.direction == "input"]
         history: list[JournalEntry] = []
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
@@ -281,6 +280,7 @@ class Planner:
             history = await self._past.conversation(record.tenant, response.conversation["id"]) or []
         if work is None:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
+            shown = msgspec.convert(record.extra.get("shown", {}), Shown)
             plan = self._decide(create, ctx, record.id, shown, changes=[*_changes(history), *_changes(new)])
             run_id = record.run_id or record.id
             plan = replace(plan, ctx=plan.ctx.with_(run_id=run_id, agent_id=run_id))
@@ -288,7 +288,7 @@ class Planner:
         else:
             ctx = work.parent.ctx
             work = replace(work, task=msgspec.convert(record.extra["task"], AgentTask))
-            plan = self._decide(create, ctx, record.id, shown, work)
+            plan = self._decide(create, ctx, record.id, work.parent.shown, work)
         profile = record.extra.get("profile")
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")

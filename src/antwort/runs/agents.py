@@ -84,6 +84,8 @@ class AgentRuns:
         finally:
             del self._under_way[response_id]
             self._stopped.discard(response_id)
+            if loop.plan.shown.agents:
+                self._engine.streams.settle(loop.plan)
 
     def _tell(self, loop: Loop) -> None:
         for watcher in self._watchers:
@@ -159,7 +161,8 @@ class AgentRuns:
 
     def _loop(self, plan: Plan, journal: Journal, earlier: Earlier = NOTHING) -> Loop:
         """Return what makes a response. Its model's answers are streamed: they have to begin, and to go on, in time."""
-        loop = self._engine.loop(plan, journal, None, earlier)
+        sink = self._engine.streams.sink_for(plan) if plan.shown.agents else None
+        loop = self._engine.loop(plan, journal, sink, earlier)
         loop.streams = True
         return loop
 

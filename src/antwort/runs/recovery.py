@@ -6,73 +6,22 @@ from typing import Self
 
 import msgspec
 
+from antwort.engine.agent_events import take_agent
 from antwort.engine.answers import Answer
 from antwort.engine.call_state import is_under_way, waited_for
 from antwort.engine.earlier import Earlier
 from antwort.engine.emitter import Emitter, Manner
 from antwort.engine.ending import Ending
 from antwort.engine.engine import Engine, shown
-from antwort.engine.events import Events
 from antwort.engine.journal import Journal
 from antwort.engine.loop import Loop
+from antwort.engine.open_items import OpenItems
 from antwort.errors import APIError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
-from antwort.wire.items import ItemStatus
 from antwort.wire.responses import stored_response
-
-
-class OpenItem:
-    """An item that was begun and not ended."""
-
-    def __init__(self, item: JSON, index: int) -> None:
-        self.item = item
-        self.index = index
-        self.part: JSON | None = None
-        self.pieces: list[str] = []
-        self.logprobs: list[JSON] = []
-        self.summary: list[str] | None = None
-        """The pieces of a summary that was begun and not ended."""
-
-    def take(self, delta: JSON) -> None:
-        """Take a delta."""
-        self.pieces.append(delta["delta"])
-        self.logprobs += delta.get("logprobs") or ()
-
-    def close(self, events: Events, status: ItemStatus) -> JSON:
-        """End it with what had arrived.
-
-        The text of one that is incomplete is not told to be done: clients parse it then, and half of a JSON is none.
-        """
-        self._close_summary(events)
-        text = "".join(self.pieces)
-        part = self.part
-        if part is not None:
-            at = {"item_id": self.item["id"], "output_index": self.index, "content_index": 0}
-            kind = part["type"]
-            fields: JSON = {"refusal": text} if kind == "refusal" else {"text": text}
-            if kind == "output_text":
-                fields["logprobs"] = self.logprobs
-            part = {**part, **fields}
-            if status != "incomplete":
-                events.emit(f"response.{kind}.done", **at, **fields)
-            events.emit("response.content_part.done", **at, part=part)
-            self.item["content"] = [part]
-        self.item["status"] = status
-        events.emit("response.output_item.done", output_index=self.index, item=self.item)
-        return self.item
-
-    def _close_summary(self, events: Events) -> None:
-        if self.summary is None:
-            return
-        done = self.item.setdefault("summary", [])
-        at = {"item_id": self.item["id"], "output_index": self.index, "summary_index": len(done)}
-        part = {"type": "summary_text", "text": "".join(self.summary)}
-        events.emit("response.reasoning_summary_text.done", **at, text=part["text"])
-        events.emit("response.reasoning_summary_part.done", **at, part=part)
-        done.append(part)
 
 
 class ReaderState:
@@ -81,7 +30,9 @@ class ReaderState:
     def __init__(self) -> None:
         self.output: list[JSON] = []
         """All items they were told of, by `output_index`."""
-        self.open: dict[str, OpenItem] = {}
+        self.open = OpenItems()
+        self.of_others: set[str] = set()
+        """Items of sub-agents among them."""
         self.sequence = 0
         self.in_progress = False
 
@@ -93,32 +44,17 @@ def state_of(events: Iterable[StoredEvent]) -> ReaderState:
         state.sequence = event.sequence + 1
         data: JSON = msgspec.json.decode(event.data)
         kind = event.type
+        agent = take_agent(data)
         if kind == "response.in_progress":
             state.in_progress = True
         elif kind == "response.output_item.added":
             state.output.append(data["item"])
-            state.open[data["item"]["id"]] = OpenItem(data["item"], data["output_index"])
+            if agent is not None:
+                state.of_others.add(data["item"]["id"])
         elif kind == "response.output_item.done":
             state.output[data["output_index"]] = data["item"]
-            state.open.pop(data["item"]["id"], None)
-        elif kind == "response.content_part.added":
-            state.open[data["item_id"]].part = data["part"]
-        elif kind.startswith("response.reasoning_summary_"):
-            _take_summary(state.open[data["item_id"]], kind, data)
-        elif kind.endswith(".delta") and "content_index" in data:
-            # Those of arguments, code and commands count for nothing: the journal has the calls as a whole.
-            state.open[data["item_id"]].take(data)
+        state.open.take(kind, data, agent)
     return state
-
-
-def _take_summary(item: OpenItem, kind: str, data: JSON) -> None:
-    if kind.endswith("_part.added"):
-        item.summary = []
-    elif kind.endswith("_part.done"):
-        item.summary = None
-        item.item.setdefault("summary", []).append(data["part"])
-    elif kind.endswith(".delta") and item.summary is not None:
-        item.summary.append(data["delta"])
 
 
 async def load_answers(store: Store, record: ResponseRecord, entries: Iterable[JournalEntry]) -> Mapping[str, Answer]:
@@ -212,6 +148,7 @@ class StoredRun:
 
     def _leave_out_cut_off(self) -> None:
         """Close what was being written, and leave the turn that was cut off out of the output."""
+        self._close_others()
         for item in self._cut_off():
             open_item = self._state.open.get(item["id"])
             if open_item is not None:
@@ -223,16 +160,24 @@ class StoredRun:
 
     def _keep_cut_off(self) -> None:
         """Close what was being written, and keep what there is of the turn that was cut off."""
+        self._close_others()
         for item in self._cut_off():
             open_item = self._state.open.get(item["id"])
             closed = item if open_item is None else open_item.close(self._emitter.events, "completed")
             self.response.output.append(closed)
             self._journal.note(JournalEntry("output", closed, call={"partial": True}))
 
+    def _close_others(self) -> None:
+        """Close what sub-agents were writing: those that go on begin other items."""
+        for item_id in self._state.of_others & self._state.open.keys():
+            self._state.open[item_id].close(self._emitter.events, "incomplete")
+
     def _cut_off(self) -> list[JSON]:
         """Return the items of the turn that was cut off last. Those of turns before it end with an incomplete one."""
         items: list[JSON] = []
         for item in reversed(self._state.output):
+            if item["id"] in self._state.of_others:
+                continue
             if item["id"] in self._journalled or item.get("status") == "incomplete":
                 break
             items.insert(0, item)

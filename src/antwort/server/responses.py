@@ -55,6 +55,7 @@ T = TypeVar("T")
 
 _SHOW_CALLS = b"antwort-show-calls"
 _SHOW_PROGRESS = b"antwort-show-progress"
+_SHOW_AGENTS = b"antwort-show-agents"
 
 
 class ResponseEndpoints:
@@ -379,9 +380,10 @@ def check_beta(scope: Scope) -> None:
 
 def shown_beside(headers: Mapping[bytes, bytes]) -> Shown:
     """Return what a request wants to see beside what the API has."""
-    if _SHOW_CALLS not in headers and _SHOW_PROGRESS not in headers:
+    if _SHOW_CALLS not in headers and _SHOW_PROGRESS not in headers and _SHOW_AGENTS not in headers:
         return AS_USUAL
-    return Shown(calls=_is_on(headers.get(_SHOW_CALLS, b"")), progress=_is_on(headers.get(_SHOW_PROGRESS, b"")))
+    calls, progress, agents = (_is_on(headers.get(name, b"")) for name in (_SHOW_CALLS, _SHOW_PROGRESS, _SHOW_AGENTS))
+    return Shown(calls, progress, agents)
 
 
 def _is_on(value: bytes) -> bool:

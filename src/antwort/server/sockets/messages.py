@@ -69,6 +69,13 @@ def _read(text: str, message: ClientMessage) -> None:
             param="type",
             code="steering_not_supported",
         )
+    if kind == "response.inject":
+        raise BadRequestError(
+            "Nothing can be injected into a response here: what its sub-agents call is executed by the server. Send "
+            "the outputs of your own functions with the next 'response.create'.",
+            param="type",
+            code="inject_not_supported",
+        )
     if kind == "response.cancel":
         message.cancels = _cancelled(fields)
         return
@@ -87,6 +94,13 @@ def _read(text: str, message: ClientMessage) -> None:
         raise BadRequestError(
             "'background' is not possible on a WebSocket. Create the response with POST /v1/responses.",
             param="background",
+            code="unsupported_parameter",
+        )
+    if create.multi_agent is not None and create.multi_agent.enabled:
+        raise BadRequestError(
+            "'multi_agent' is not possible on a WebSocket: nothing can be injected into a response here. Create the "
+            "response with POST /v1/responses, or name the functions for sub-agents in 'tools'.",
+            param="multi_agent",
             code="unsupported_parameter",
         )
     message.create = create

@@ -29,6 +29,8 @@ _ZERO: dict[object, JSON] = {
 }
 _CONSTANT = ("id", "type", "role", "name", "call_id")
 _ENDS = ("completed", "failed", "incomplete")
+_ROOT = "/root"
+"""The agent whose response it is, in streams that show others, too."""
 
 
 @dataclass(slots=True)
@@ -145,6 +147,8 @@ class ItemState:
     """Those fields, as their `…done` events gave them."""
     phases: list[str] = field(default_factory=list)
     done: JSON | None = None
+    is_others: bool = False
+    """Whether a sub-agent has written it: it is no part of the output."""
 
     @property
     def type(self) -> str:
@@ -184,10 +188,11 @@ class Items:
         """Return the finished items in order, as the terminal response must have them."""
         status = response.get("status")
         left_out = _left_out(self._items, response)
-        for item in self._items:
-            if item.done is not None and item.done.get("status") == "incomplete" and item.index not in left_out:
+        own = [item for item in self._items if not item.is_others and item.index not in left_out]
+        for item in own:
+            if item.done is not None and item.done.get("status") == "incomplete":
                 item.content.check_texts()
-        finished = [item.done for item in self._items if item.done is not None and item.index not in left_out]
+        finished = [item.done for item in own if item.done is not None]
         if status in {"completed", "incomplete"}:
             for item in self._items:
                 self._report.check("item-done", item.done is not None, f"item {item.index} was never done")
@@ -214,6 +219,7 @@ class Items:
         state = ItemState(
             len(self._items), item, PartStates("content_index", self._report), PartStates("summary_index", self._report)
         )
+        state.is_others = (event.get("agent") or {}).get("agent_name", _ROOT) != _ROOT
         self._items.append(state)
 
     def _done(self, event: JSON) -> None:
@@ -222,7 +228,7 @@ class Items:
         state = self._find(item.get("id"), event.get("output_index"))
         if state is None:
             return
-        state.done = item
+        state.done = {key: value for key, value in item.items() if key != "agent"}
         for key in _CONSTANT:
             self._report.equal("item-identity", key, item.get(key), state.added.get(key))
         status = item.get("status", "completed")
@@ -320,6 +326,8 @@ def _left_out(items: Sequence[ItemState], response: JSON) -> set[int]:
     found: set[int] = set()
     cut_off = False
     for item in reversed(items if response.get("background") else ()):
+        if item.is_others:
+            continue
         done = item.done or {}
         missing = item.type in {"message", "reasoning"} and done.get("id") not in kept
         cut_off = missing and (cut_off or done.get("status") == "incomplete")
