@@ -3,6 +3,7 @@
 import contextlib
 import json
 import re
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.cli.terminals import Terminal
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.testing import RunningApp, ScriptedBackend, ScriptServer, Turn, call, running, turn
+from antwort.types import JSON
 
 CONFIG = """
     providers:
@@ -97,13 +99,19 @@ def test_without_a_terminal_a_call_to_approve_is_printed(
 # --- by their ids ----------------------------------------------------------------------------------------------------
 
 
+def until(served: RunningApp, path: str, enough: Callable[[JSON], bool], key: str = "none") -> None:
+    """Wait until the server answers as it should."""
+    headers, end = {"Authorization": f"Bearer {key}"}, time.monotonic() + 60
+    while not enough(found := httpx.get(f"{served.url}/v1{path}", headers=headers, timeout=60).json()):
+        assert time.monotonic() < end, found
+
+
 def begun(served: RunningApp, key: str = "none") -> str:
     """Begin a response in the background; return its id when it waits."""
-    headers = {"Authorization": f"Bearer {key}"}
-    with httpx.Client(base_url=f"{served.url}/v1", headers=headers, timeout=60) as client:
-        response_id = str(client.post("/responses", json={"input": "Go!", "background": True}).json()["id"])
-        while not client.get("/questions", params={"response_id": response_id}).json()["data"]:
-            pass
+    headers, body = {"Authorization": f"Bearer {key}"}, {"input": "Go!", "background": True}
+    accepted = httpx.post(f"{served.url}/v1/responses", json=body, headers=headers, timeout=60)
+    response_id = str(accepted.json()["id"])
+    until(served, f"/questions?response_id={response_id}", lambda found: bool(found["data"]), key)
     return response_id
 
 
@@ -126,6 +134,7 @@ def test_questions_of_a_server_are_listed_and_answered(cli: Callable[..., Result
         assert (question["run_id"], question["kind"]) == (first, "question")
         result = cli("questions", "answer", question["id"], "blue", *at)
         assert (result.exit_code, result.stdout) == (0, f"Answered {question['id']}.\n")
+        until(served, f"/responses/{first}", lambda found: found["status"] == "completed")
         second = begun(served)
         answered = json.loads(cli("questions", "answer", second, "no", "--reason", "Too hard.", "--json", *at).stdout)
         assert (answered["status"], answered["approve"], answered["reason"]) == ("answered", False, "Too hard.")
