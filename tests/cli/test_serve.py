@@ -43,7 +43,7 @@ def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening
         "  configuration  defaults",
         "  model          the built-in demo model (antwort-demo); connect a real one with --backend URL",
         "  auth           none",
-        "  functions      22 (basics, files, programs, sub_agents, user, variables); file_search when it is used",
+        "  functions      24 (basics, files, programs, sub_agents, user, variables); file_search when it is used",
         "  data           .antwort",
     ]
     answer = httpx.get(f"{_url(banner)}/healthz")
