@@ -110,6 +110,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "max_calls": 100_000,
                 "max_agent_time": None,
                 "agents": [],
+                "models": [],
             },
             "prices": {},
             "deadline": 3600.0,
