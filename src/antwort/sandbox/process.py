@@ -28,7 +28,7 @@ logger = logging.getLogger(__name__)
 
 _SOON, _LATE = 0.05, 0.5
 """Seconds between two looks at what a process uses: soon at first, then later and later."""
-_SHARE, _MEMORY_SHARE = 10, 2
+_SHARE, _MEMORY_SHARE = 10, 1
 """How many times as long as a look takes the pause after it is at least; memory fills faster than a disk."""
 _FASTEST = 2 << 30
 """Bytes of memory that processes may take in a second on one processor."""
@@ -89,6 +89,11 @@ class SandboxProcess:
         """What the command said when it ended by itself; None before, or if it was never started."""
         self.memory_kills = 0
         """What `count_memory_kills` has returned, or would have when the process was looked at last."""
+
+    @property
+    def _niceness(self) -> int:
+        """How far it stands back at first: further where its memory is looked at, so that who looks is not late."""
+        return NICENESS if self._memory_is_counted else LEAST
 
     @property
     def stdin(self) -> asyncio.StreamWriter:
@@ -257,9 +262,8 @@ class SandboxProcess:
             self._first_handle = ProcessHandle(self._first)
             await self._join(descendants(self._first))
             await self.stderr.readuntil(READY)
-            await asyncio.to_thread(
-                self._stand_back, self._first, NICENESS
-            )  # it waits for `GO`, and starts nothing yet
+            # It waits for `GO`, and starts nothing yet.
+            await asyncio.to_thread(self._stand_back, self._first, self._niceness)
             self._keep_to_processors()
         except asyncio.IncompleteReadError as error:
             self.complaint = error.partial
@@ -344,12 +348,12 @@ class SandboxProcess:
         In a thread of its own, since the event loop may have something else to do for longer than memory lasts.
         """
         fastest = _FASTEST * (len(self._processors) or _SOME)
-        took = 0.0
+        took = pause = 0.0
         while self._process.returncode is None and not self._is_closed:
             self._stirring.wait()
             started = time.monotonic()
             try:
-                excess = self._memory_excess(growth=fastest * took)
+                excess = self._memory_excess(growth=fastest * (took + pause))
             except Exception:
                 logger.exception("what memory a process in the sandbox holds cannot be told; it is ended")
                 excess = "killed"
@@ -360,7 +364,8 @@ class SandboxProcess:
                 return
             took = time.monotonic() - started
             left = self._memory_left + self._limits.memory // _SLACK
-            time.sleep(max(min(left / fastest, _LATE), _MEMORY_SHARE * took))
+            pause = _MEMORY_SHARE * took
+            time.sleep(max(min(left / fastest, _LATE), pause))
 
     def _memory_excess(self, growth: float = 0.0) -> Ending | None:
         """Tell whether there is too much, or will be after some growth; not much before it is, whatever that is."""
@@ -392,7 +397,7 @@ class SandboxProcess:
         if computed > STRETCH:
             self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
         elif self._group is None:  # of a session one cannot tell its share by the first process, which is closed
-            self._stand_back(first, NICENESS)
+            self._stand_back(first, self._niceness)
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
 
 
