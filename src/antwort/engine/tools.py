@@ -232,9 +232,9 @@ class NamedTools:
             else:
                 if tool.keys() <= _NAMING:
                     self._absent.check_tool(name)
-                if tool.keys() <= _NAMING and self._compared < _MOST_SLIPS:
-                    self._compared += 1
-                    _check_spelling(name, self._offer.by_name, param)
+                    if self._compared < _MOST_SLIPS:
+                        self._compared += 1
+                        _check_spelling(name, self._offer.by_name, param)
                 definition = _client_definition(tool)
                 self._targets[name] = Target(name, definition, callers=callers)
                 self._clients.append(name)
