@@ -158,7 +158,7 @@ except MemoryError:
 def test_no_more_memory_is_taken_than_is_allowed(outside: Machine, way: str) -> None:
     done = outside.run(["python3", "-c", PROLOGUE + WAYS[way]], seconds=40.0, memory=LIMIT * MB)
     assert done.ending == "memory", (done.stdout, done.stderr[-500:])
-    # Processes side by side are counted by a look; on a busy machine it comes late (1.3 times the limit was seen).
+    # Processes side by side are counted by a look; on a busy machine it may come late.
     most = 1.5 if "processes" in way else 1.1
     assert 0.1 * LIMIT < len(done.stdout) < most * LIMIT
 
@@ -238,7 +238,7 @@ print("has it all")
 def test_what_the_kernel_keeps_for_processes_counts(outside: Machine, kept: str) -> None:
     script, processes, memory = IN_THE_KERNEL[kept]
     code = PROLOGUE + _TOGETHER.replace("PROCESSES", str(processes)).replace("SCRIPT", script)
-    done = outside.run(["python3", "-c", code + "time.sleep(60)"], seconds=60.0, memory=memory * MB)
+    done = outside.run(["python3", "-c", code + "time.sleep(180)"], seconds=180.0, memory=memory * MB)
     assert done.ending == "memory", (len(done.stdout), done.stderr[-500:])
     assert len(done.stdout) * 1000 < 1.1 * memory * MB
 
@@ -248,7 +248,7 @@ def test_what_no_control_group_counts_is_counted(kept: str) -> None:
     script, processes, _ = IN_THE_KERNEL[kept]
     code = PROLOGUE + _TOGETHER.replace("PROCESSES", str(processes)).replace("SCRIPT", script)
     with machine(KINDS[0]) as outside:
-        done = outside.run(["python3", "-c", code + "time.sleep(60)"], seconds=60.0, memory=LIMIT * MB)
+        done = outside.run(["python3", "-c", code + "time.sleep(180)"], seconds=180.0, memory=LIMIT * MB)
     assert done.ending == "memory", (len(done.stdout), done.stderr[-500:])
 
 

@@ -35,8 +35,9 @@ _FASTEST = 2 << 30
 _SOME = 2
 """How many processors they are taken to have if they have all of them."""
 _SLACK = 20
-"""What part of its memory limit processes may go beyond it before somebody looks again; or are ended before it, if a
-look takes so long that they could."""
+"""What part of its memory limit processes may go beyond it before somebody looks again."""
+_EARLY = 10
+"""What part of its memory limit is left at most when processes are ended that would exceed it before the next look."""
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
 _PATIENCE = 5.0
@@ -347,34 +348,38 @@ class SandboxProcess:
 
         In a thread of its own, since the event loop may have something else to do for longer than memory lasts.
         """
+        most = self._limits.memory
         fastest = _FASTEST * (len(self._processors) or _SOME)
-        took = pause = 0.0
+        late, ended = 0.0, time.monotonic()
         while self._process.returncode is None and not self._is_closed:
             self._stirring.wait()
-            started = time.monotonic()
+            started, before = time.monotonic(), self._memory_left
             try:
-                excess = self._memory_excess(growth=fastest * (took + pause))
+                excess = self._memory_excess()
             except Exception:
                 logger.exception("what memory a process in the sandbox holds cannot be told; it is ended")
                 excess = "killed"
+            looked, left = time.monotonic(), self._memory_left
+            took = looked - started
+            pause = max(min((left + most // _SLACK) / fastest, _LATE), _MEMORY_SHARE * took)
+            # On a busy machine a look comes late, and so may the next one: what they will have taken by then counts.
+            growth = (before - left) / (looked - ended) * (pause + took + late)
+            could_grow = fastest * (1 + _MEMORY_SHARE) * took - most / 10
+            if excess is None and left < min(max(growth, could_grow), most / _EARLY):
+                excess = "memory"
             if excess is not None:
                 with self._killing:
                     if not self._is_closed:
                         self.kill(excess)
                 return
-            took = time.monotonic() - started
-            left = self._memory_left + self._limits.memory // _SLACK
-            pause = _MEMORY_SHARE * took
-            time.sleep(max(min(left / fastest, _LATE), pause))
+            time.sleep(pause)
+            late, ended = max(time.monotonic() - looked - pause, late / 2), looked
 
-    def _memory_excess(self, growth: float = 0.0) -> Ending | None:
-        """Tell whether there is too much, or will be after some growth; not much before it is, whatever that is."""
+    def _memory_excess(self) -> Ending | None:
         if (first := self._first) is None:
             return None
-        most = self._limits.memory
-        self._memory_left = most - self._memory_usage(first)
-        early = min(max(0.0, growth - most / 10), most / _SLACK)
-        return "memory" if self._memory_left < early else None
+        self._memory_left = self._limits.memory - self._memory_usage(first)
+        return "memory" if self._memory_left < 0 else None
 
     def _memory_usage(self, first: int) -> int:
         return memory_usage(first, closed=True)
