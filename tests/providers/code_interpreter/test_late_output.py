@@ -1,5 +1,6 @@
 """What is written after the end of a call: by what it has left running, when it was stopped and when it was not."""
 
+import random
 import re
 from pathlib import Path
 
@@ -84,5 +85,17 @@ def test_what_is_written_between_two_calls_does_not_run_into_the_next_one(size: 
         while not written.is_whole:
             piece, rest = rest[:size], rest[size:]
             written.add(piece)
-        assert (written.text, written.left_out) == (text, left_out)
+        assert (written.end(), written.left_out) == (text, left_out)
         assert written.rest + rest == b"later"
+
+
+@pytest.mark.parametrize("size", [1, 5, 64])
+def test_what_is_written_is_read_as_text_piece_by_piece_whatever_it_is(size: int) -> None:
+    mark = b"\0" + b"m" * 32 + b"\0"
+    for own in ("tea ☕ käse".encode(), b"\xff\xe2\x98\0\x95\xc3", random.Random(1).randbytes(1000)):
+        written, rest = Written(mark, 2000, heard=True), mark + own + mark
+        while rest:
+            written.add(rest[:size])
+            rest = rest[size:]
+        assert len("".join(written._texts)) >= len(own.decode(errors="ignore"))  # nothing waits to be read at once
+        assert written.end() == own.decode(errors="replace").replace("\0", "�")

@@ -1,5 +1,7 @@
 """OpenAI's `shell` tool with a container, through the SDK and the Agents SDK, on any model."""
 
+import asyncio
+import random
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from openai.types.responses import ResponseFunctionShellToolCall, ResponseFuncti
 from openai.types.responses.response_function_shell_tool_call_output import OutputOutcomeExit, OutputOutcomeTimeout
 from tests.providers.workspace.stage import SHELL, calling, outputs, staged
 
+from antwort.provider import Finished
+from antwort.providers.workspace.shell import Said
 from antwort.testing import call, turn
 
 
@@ -178,6 +182,24 @@ def test_long_output_is_cut_in_the_item(tmp_path: Path) -> None:
     assert len(got.output[0].stdout) < 101_000
     assert got.output[0].stdout.endswith("100000\n")
     assert "characters …]" in got.output[0].stdout
+
+
+async def test_much_output_that_is_no_text_leaves_the_event_loop_to_others() -> None:
+    turns = 0
+
+    async def take_turns() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    data = random.Random(1).randbytes(2 << 20)
+    others = asyncio.create_task(take_turns())
+    said = await Said.of(Finished("exit", 0, data, "☕".encode() * 50_000, 0.0))
+    others.cancel()
+    assert said.stdout == data.decode(errors="replace")
+    assert said.stderr == "☕" * 50_000
+    assert turns >= 32  # one for each 64 KB, or more
 
 
 def test_a_request_that_does_not_name_the_tool_has_a_function_without_items(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A session: one interpreter that executes code call by call, and keeps its variables."""
 
 import asyncio
+import codecs
 import contextlib
 import json
 import secrets
@@ -99,11 +100,11 @@ class Session:
         ending = None if self._process.ending is None else await self._process.wait()
         starved = self._process.memory_kills > self._memory_kills
         self._memory_kills = self._process.memory_kills
-        return Outcome(written.text, stopped, ending, starved=starved, left_out=written.left_out)
+        return Outcome(written.end(), stopped, ending, starved=starved, left_out=written.left_out)
 
     async def _ended(self, written: "Written", stopped: Stop | None) -> Outcome:
         """Return what came of a call with which the session has ended."""
-        ending, logs = await self._end(stopped), written.text
+        ending, logs = await self._end(stopped), written.end()
         starved = await self._process.count_memory_kills() > self._memory_kills
         if self._process.memory_kills and ending in {"exit", "memory"}:  # an earlier call may have had some, too
             ending = "memory" if starved else "exit"
@@ -156,10 +157,12 @@ class Written:
 
     def __init__(self, mark: bytes, most: int, *, heard: bool) -> None:
         self._mark = mark
-        self._most = most
         self._heard = heard
         self._has_begun = False
-        self._data = bytearray()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._texts: list[str] = []
+        self._room = most
+        self._ends_line = True
         self._tail = b""
         self._dropped = 0
         self.left_out = 0
@@ -191,16 +194,21 @@ class Written:
             self.left_out += len(early)
             return
         self._keep(early)
-        if self._has_begun and self._data and not self._data.endswith(b"\n"):
+        if self._has_begun and not self._ends_line:
             self._keep(b"\n")
 
     def _keep(self, data: bytes) -> None:
-        room = self._most - len(self._data)
-        self._data += data[:room]
-        self._dropped += max(0, len(data) - room)
+        """Keep what there is room for, as text: much of it, if it is none, would take long at once."""
+        kept = data[: self._room]
+        self._room -= len(kept)
+        self._dropped += len(data) - len(kept)
+        if kept:
+            self._texts.append(self._decoder.decode(kept).replace("\0", "�"))
+            self._ends_line = kept.endswith(b"\n")
 
-    @property
-    def text(self) -> str:
-        """What was kept."""
-        whole = self._data if self.is_whole or self._dropped else self._data + self._tail
-        return whole.decode(errors="replace").replace("\0", "�")
+    def end(self) -> str:
+        """Return what was kept, when nothing more comes."""
+        if not (self.is_whole or self._dropped):
+            self._keep(self._tail)
+        self._texts.append(self._decoder.decode(b"", final=True))
+        return "".join(self._texts)

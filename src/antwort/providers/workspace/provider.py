@@ -30,6 +30,7 @@ from antwort.providers.workspace.shell import (
     BESIDES,
     DELETED,
     FACE,
+    Said,
     asked_memory,
     check_command,
     check_memory,
@@ -115,8 +116,9 @@ class Workspace(WorkspaceRoutes):
             )
             is_deleted, is_full = await asyncio.to_thread(_state, used)
         self.commands.labels(done.ending).inc()
-        text = report(done, limits, is_deleted=is_deleted, is_full=is_full)
-        return ToolResult(text, item=item_fields(used.folder.name, done))
+        said = await Said.of(done)
+        text = report(done, said, limits, is_deleted=is_deleted, is_full=is_full)
+        return ToolResult(text, item=item_fields(used.folder.name, done, said))
 
     @function(attach=True, hosted=BESIDES, in_order=True)
     async def read_file(

@@ -1,10 +1,14 @@
 """OpenAI's `shell` tool: what a request may ask of it, and how a command shows itself."""
 
+import asyncio
+import codecs
 import errno
 import os
 from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct
 
 from antwort.provider import JSON, BadRequestError, Context, Finished, FunctionError, Hosted, SandboxLimits
 
@@ -26,6 +30,8 @@ _LONGEST = 100_000
 """Bytes of a command; the kernel takes a little more."""
 _SHOWN = 100_000
 """Characters of the output that an item shows."""
+_PIECE = 1 << 16
+"""Bytes that are read as text before others have their turn."""
 
 
 def check_tool(tool: Mapping[str, Any]) -> None:
@@ -170,7 +176,19 @@ BESIDES = Hosted(types=FACE.types, only_named=True)
 """The face of functions that work where the tool does, and have no items of their own."""
 
 
-def item_fields(workspace_id: str, done: Finished) -> JSON:
+class Said(Struct, frozen=True):
+    """What a command wrote, as texts."""
+
+    stdout: str
+    stderr: str
+
+    @classmethod
+    async def of(cls, done: Finished) -> "Said":
+        """Return what a command has written; the event loop goes on meanwhile."""
+        return cls(await _text(done.stdout), await _text(done.stderr))
+
+
+def item_fields(workspace_id: str, done: Finished, said: Said) -> JSON:
     """Return what the items tell of a command that has ended."""
     outcome: JSON = {"type": "timeout"}
     if done.ending != "time":
@@ -178,11 +196,13 @@ def item_fields(workspace_id: str, done: Finished) -> JSON:
     return {
         "environment": {"type": _REFERENCE, "container_id": workspace_id},
         "max_output_length": _SHOWN,
-        "output": [{"stdout": _cut(_text(done.stdout)), "stderr": _cut(_text(done.stderr)), "outcome": outcome}],
+        "output": [{"stdout": _cut(said.stdout), "stderr": _cut(said.stderr), "outcome": outcome}],
     }
 
 
-def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False, is_full: bool = False) -> str:
+def report(
+    done: Finished, said: Said, limits: SandboxLimits, *, is_deleted: bool = False, is_full: bool = False
+) -> str:
     """Return what the model reads of a command that has ended."""
     if is_deleted:
         ending = f"[{DELETED}]"
@@ -192,7 +212,7 @@ def report(done: Finished, limits: SandboxLimits, *, is_deleted: bool = False, i
         ending = _exit(done.exit_code)
     if (is_full or _NO_ROOM in done.stderr) and done.ending != "disk" and not is_deleted:
         ending = f"{ending}\n[{_FULL.format(limits)}]".lstrip()
-    return _joined(_text(done.stdout), _text(done.stderr), ending)
+    return _joined(said.stdout, said.stderr, ending)
 
 
 def _exit(code: int | None) -> str:
@@ -204,8 +224,14 @@ def _joined(stdout: str, stderr: str, ending: str) -> str:
     return "\n".join(part.rstrip("\n") for part in parts if part.strip()) or "[no output]"
 
 
-def _text(data: bytes) -> str:
-    return data.decode(errors="replace")
+async def _text(data: bytes) -> str:
+    """Return bytes as a text, piece by piece: what is no text takes a tenth of a second if there is much of it."""
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pieces = []
+    for start in range(0, len(data), _PIECE):
+        pieces.append(decoder.decode(data[start : start + _PIECE]))
+        await asyncio.sleep(0)  # others have their turn
+    return "".join([*pieces, decoder.decode(b"", final=True)])
 
 
 def _cut(text: str) -> str:
