@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from uuid import UUID
@@ -648,7 +649,7 @@ async def test_a_program_that_serves_files_and_has_ended_is_started_again(
     await asyncio.to_thread(check, tmp_path)
 
 
-@pytest.mark.parametrize("swapped", ["missing", "a link", "another's", "that of another"])
+@pytest.mark.parametrize("swapped", ["missing", "a link", "another's", "that of another", "a pipe"])
 async def test_an_image_that_is_missing_or_not_its_own_is_never_served_and_never_taken_for_an_empty_one(
     tmp_path: Path, images: str, swapped: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -665,6 +666,8 @@ async def test_an_image_that_is_missing_or_not_its_own_is_never_served_and_never
         os.chown(image, 65534, 65534)
     elif swapped == "that of another":
         shutil.copyfile(other, image)
+    elif swapped == "a pipe":
+        os.mkfifo(image)
     for kinds in ((KINDS[images],), (MemoryDisks,), ()):
         monkeypatch.setattr(disks, "KINDS", kinds)
         async with opened(tmp_path) as things:
@@ -677,6 +680,46 @@ async def test_an_image_that_is_missing_or_not_its_own_is_never_served_and_never
     monkeypatch.setattr(disks, "KINDS", (KINDS[images],))
     async with opened(tmp_path) as things:
         assert await executed(things, "print(open('f').read())") == "tea\n"
+
+
+@pytest.mark.parametrize("swapped", ["missing", "a link"])
+@pytest.mark.usefixtures("images")
+async def test_nothing_is_written_to_an_image_that_was_taken_away_while_it_is_mounted(
+    tmp_path: Path, swapped: str
+) -> None:
+    async with opened(tmp_path) as things:
+        await executed(things, "open('f', 'w').write('tea')")
+        image = image_of(things.at("one"))
+        image.rename(kept := tmp_path / "kept")
+        if swapped == "a link":
+            image.symlink_to(kept)
+        with pytest.raises(ServiceUnavailableError, match="files are gone" if swapped == "missing" else "mounted"):
+            await executed(things, "open('g', 'w').write('milk')")
+        assert await executed(things, "print('fine')", "two") == "fine\n"
+        image.unlink(missing_ok=True)
+        kept.rename(image)
+        assert await executed(things, "import os; print(os.listdir())") == "['f']\n"
+
+
+async def test_the_event_loop_goes_on_while_others_ask_a_file_system_that_does_not_answer(tmp_path: Path) -> None:
+    asking, went_on = threading.Event(), threading.Event()
+
+    def ask() -> bool:
+        with things._sandbox._claims._changing:
+            asking.set()
+            return went_on.wait(10)
+
+    async with opened(tmp_path) as things:
+        using = things.in_use(lambda: things.at("one"))
+        await using.__aenter__()
+        asked = asyncio.create_task(asyncio.to_thread(ask))
+        await asyncio.to_thread(asking.wait)
+        leaving = asyncio.create_task(using.__aexit__(None, None, None))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        went_on.set()
+        assert await asked
+        await leaving
 
 
 @pytest.mark.usefixtures("images")

@@ -28,7 +28,7 @@ class _Claim(Struct):
         """Return the bytes that the disk has to have for it."""
         try:
             return self.left() if self.users else self.pending()
-        except FileNotFoundError:  # the folder was deleted; who still works in it is about to be ended
+        except OSError:  # the folder was deleted, or its file system is broken; who still works in it is about to end
             return self.most if self.users else 0
 
 

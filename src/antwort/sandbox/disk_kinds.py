@@ -127,7 +127,7 @@ class DiskKind(ABC):
 
     @abstractmethod
     def left(self, disk: Disk) -> int:
-        """Return how many bytes of the disk a folder may still take."""
+        """Return how many bytes of the disk a folder may still take; OSError if what it takes would be lost."""
 
     def pending(self, disk: Disk) -> int:  # noqa: ARG002 - most have nothing to wait for
         """Return how many bytes of the disk it takes when all that was written is there."""
@@ -175,7 +175,13 @@ class Images(DiskKind):
 
     @override
     def left(self, disk: Disk) -> int:
-        about = disk.image.stat()
+        try:
+            about = disk.image.lstat()
+        except FileNotFoundError:
+            _refuse_missing(disk.folder)  # what is written now would be lost
+            raise
+        if not stat.S_ISREG(about.st_mode):
+            raise OSError(errno.EPERM, "its image is no file any more")
         return max(0, about.st_size - _BLOCK * about.st_blocks)
 
     @override
@@ -432,7 +438,8 @@ def image_of(folder: Path) -> Path:
 
 
 def _unlinked(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW)
+    """Open a file that is no link; who opens a pipe would wait for a writer."""
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)
 
 
 @contextlib.contextmanager

@@ -193,9 +193,10 @@ class Disks:
             with contextlib.ExitStack() as claims:
                 if kind.settles:
                     claims.enter_context(self._claims.memory_claimed(disk.folder, lambda: kind.unused_memory(disk)))
-                claims.enter_context(
-                    self._claims.claimed(disk.folder, lambda: kind.left(disk), lambda: kind.pending(disk))
-                )
+                with self._explained(folder):
+                    claims.enter_context(
+                        self._claims.claimed(disk.folder, lambda: kind.left(disk), lambda: kind.pending(disk))
+                    )
                 try:
                     yield seen
                 finally:

@@ -121,10 +121,9 @@ class TenantFolders:
         try:
             yield used
         finally:
-            if self._disks.settles:
-                await undisturbed(asyncio.to_thread(self._let_go, used))
-            else:
-                self._let_go(used)
+            # Not on the loop: what is in memory is brought to the disk, and others who claim some of the disk may wait
+            # for a file system that does not answer.
+            await undisturbed(asyncio.to_thread(self._let_go, used))
 
     def touch(self, folder: Path) -> None:
         """Note that a folder was in use until now, unless it is gone."""
@@ -263,7 +262,7 @@ class TenantFolders:
     def _let_go_later(self, holding: "asyncio.Future[FolderInUse]") -> None:
         """Let go of what somebody does not wait for any more."""
         if not holding.cancelled() and holding.exception() is None:
-            self._let_go(holding.result())
+            holding.get_loop().run_in_executor(None, self._let_go, holding.result())
 
     def _of(self, tenant: str) -> Path:
         """Return where the folders of a tenant are."""
