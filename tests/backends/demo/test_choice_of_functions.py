@@ -76,6 +76,7 @@ MESSAGES: list[tuple[str, Calls]] = [
     ("What is the weather in Paris and Oslo?", [("forecast", {"city": "Paris"}), ("forecast", {"city": "Oslo"})]),
     ("Add 2 and 3.5", [("add", {"a": 2, "b": 3.5})]),
     ("Add 2", []),
+    ("Compute 12*7. Then add 3.", []),
     (
         'Send a mail to ada@example.com: "Hello there"',
         [("send_mail", {"to": "ada@example.com", "body": "Hello there"})],
@@ -158,6 +159,11 @@ async def test_a_schema_that_is_not_valid_or_points_outside_is_never_called() ->
     outside = tool("forecast", "Forecast the weather.", "city", city={"$ref": "http://127.0.0.1:9/schema.json"})
     for definition in (broken, outside):
         assert (await ask("What is the weather in Paris?", tools=[definition])).calls == []
+
+
+async def test_a_schema_of_something_else_than_an_object_is_never_called() -> None:
+    odd = {"type": "function", "name": "list_up", "description": "List.", "parameters": {"type": "array"}}
+    assert (await ask('use list_up with "a"', tools=[odd])).calls == []
 
 
 # --- tool choice -----------------------------------------------------------------------------------------------------

@@ -17,6 +17,22 @@ def calculates(expression: str) -> list[tuple[str, dict[str, Any]]]:
     return [("calculate", {"expression": expression})]
 
 
+def tells_time(*zones: str) -> list[tuple[str, dict[str, Any]]]:
+    return [("current_time", {"timezone": zone}) for zone in zones] or [("current_time", {})]
+
+
+def runs(code: str) -> list[tuple[str, dict[str, Any]]]:
+    return [("run_program", {"code": code})]
+
+
+def sets(key: str, value: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [("store_set", {"key": key, "value": value})]
+
+
+def gets(key: str) -> list[tuple[str, dict[str, Any]]]:
+    return [("store_get", {"key": key})]
+
+
 QUESTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "Write a Python program that prints the first ten primes.": NOTHING,
     'Write a Python program that prints "hello world".': NOTHING,
@@ -63,6 +79,163 @@ QUESTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "Search the web for tea": NOTHING,
     "Say hello in German": NOTHING,
     "Plan a trip to Rome for 3 days": NOTHING,
+    # a sum is computed only where it is all that is asked
+    "12*7": calculates("12*7"),
+    "12*7=": calculates("12*7"),
+    "pi * 2": calculates("pi * 2"),
+    "12/25/2024": NOTHING,
+    "555-1234": NOTHING,
+    "What is 0x10 + 1?": NOTHING,
+    "-3 + 5": calculates("-3 + 5"),
+    "(1+2)*3": calculates("(1+2)*3"),
+    "Calculate: 12*7": calculates("12*7"),
+    "12*7; 3*4": [*calculates("12*7"), *calculates("3*4")],
+    "And 12*8?": calculates("12*8"),
+    "How much is 3 + 4?": calculates("3 + 4"),
+    "How much is 20 percent of 50?": calculates("20 / 100 * 50"),
+    "Hi, can you please calculate 2 to the power of 10 for me?": calculates("2**10"),
+    "What is 17 * 23? Answer briefly.": calculates("17 * 23"),
+    "My name is Ada. What's 17*23?": calculates("17*23"),
+    "Compute 5!": calculates("factorial(5)"),
+    "What is x times 3?": NOTHING,
+    "Solve x^2 - 4 = 0": NOTHING,
+    "Don't calculate 2+2, just say hi.": NOTHING,
+    "Do not use any tool. What is 2+2?": NOTHING,
+    "Without calling a function, what is 2+2?": NOTHING,
+    "What is 12*7? Do not explain it.": calculates("12*7"),
+    'Say "12*7" backwards.': NOTHING,
+    "Summarize this text: The cat was old and weighed 4*2 kg. It lives in Tokyo.": NOTHING,
+    "Translate into French:\nWhat is 12*7?\nWhat time is it in Tokyo?": NOTHING,
+    "Give me a recipe for 4 people: 2*200g pasta": NOTHING,
+    "What is the meaning of 24/7?": NOTHING,
+    "What is 9/11?": NOTHING,
+    "What is 3 times the speed of light?": NOTHING,
+    "What is 2+2 and why?": NOTHING,
+    "Why is 2+2 equal to 4?": NOTHING,
+    "Is 7*8 = 54?": NOTHING,
+    "Compute 2+2 and tell me a joke": NOTHING,
+    "Compute 12*7. Then add 3.": NOTHING,
+    "f(2) + 3": NOTHING,
+    "I paid 3*20 euros.": NOTHING,
+    "What does 2**3 mean in Python?": NOTHING,
+    # the time is told only where it is what is asked
+    "What time is it?": tells_time(),
+    "what time is it now": tells_time(),
+    "Tell the time.": tells_time(),
+    "What year is it?": tells_time(),
+    "What is today's date?": tells_time(),
+    "What day is it today?": tells_time(),
+    "Can you tell me what time it is in Oslo?": tells_time("Europe/Oslo"),
+    "What's the current time in London right now?": tells_time("Europe/London"),
+    "Time in Tokyo?": tells_time("Asia/Tokyo"),
+    "What time is it in Tokyo, Japan?": tells_time("Asia/Tokyo"),
+    "What time is it in Berlin, Tokyo and New York?": tells_time("Europe/Berlin", "Asia/Tokyo", "America/New_York"),
+    "What time is it in Paris, Texas?": NOTHING,
+    "What time is it in Narnia?": NOTHING,
+    "What time is it in Berlin and Narnia?": NOTHING,
+    "What time is it there?": NOTHING,
+    "What time was it in 1990?": NOTHING,
+    "What time is it in 1990?": NOTHING,
+    "What time will it be in Tokyo in 3 hours?": NOTHING,
+    "What time is it in Tokyo when it is noon in Berlin?": NOTHING,
+    "What time do shops in Berlin open?": NOTHING,
+    "What's the date tomorrow?": NOTHING,
+    "What is time?": NOTHING,
+    "What's the weather in Berlin today?": NOTHING,
+    "What's a good day to visit Tokyo?": NOTHING,
+    "How many hours are in a day?": NOTHING,
+    "Tell me about the time of the dinosaurs": NOTHING,
+    "How many times did Brazil win in Tokyo?": NOTHING,
+    # functions that are named
+    "Call store_set with key color and value blue": sets("color", "blue"),
+    "Please call store_set with the key 'favourite color' and the value 'dark blue'.": sets(
+        "favourite color", "dark blue"
+    ),
+    "use store_set with key: x, value: 5": sets("x", 5),
+    'store_set {"key": "x", "value": [1, 2]}': NOTHING,
+    'Call store_set with {"key": "x", "value": 5}': NOTHING,
+    'store_set(key="x", value="a, b")': sets("x", "a, b"),
+    "store_set(key=x)": NOTHING,
+    'Set the variable "x" to "5" with store_set': sets("x", "5"),
+    "use store_get with key: x": gets("x"),
+    "Use the function `store_get` with key x.": gets("x"),
+    "store_get x": gets("x"),
+    'call store_get("x")': gets("x"),
+    "Can you call store_get for x?": gets("x"),
+    "use store_get": NOTHING,
+    "use store_get with key: x and print it": NOTHING,
+    "use store_set x": NOTHING,
+    "store_delete all": NOTHING,
+    "Call store_set with key agent and value run": sets("agent", "run"),
+    "use store_set with value 'a, b' and key x": sets("x", "a, b"),
+    "ask_user: How old are you?": [("ask_user", {"question": "How old are you?"})],
+    "Call store_get with key x and then store_list": NOTHING,
+    'Set the variable "x" to "5" with store_set, then read it with store_get': NOTHING,
+    "Use calculate with 3*4": calculates("3*4"),
+    "use calculate to work out 3*4": calculates("3*4"),
+    "Use calculate with expression: sqrt(2) * 3": calculates("sqrt(2) * 3"),
+    "use calculate": NOTHING,
+    'use calculate with "3*4"': calculates("3*4"),
+    "What is 3*4, using calculate?": calculates("3*4"),
+    "use current_time": tells_time(),
+    "Call current_time for Berlin": tells_time("Europe/Berlin"),
+    "use current_time with timezone Asia/Tokyo": tells_time("Asia/Tokyo"),
+    "use current_time for Narnia": NOTHING,
+    "use current_time with timezone Narnia": NOTHING,
+    "use store_list and then use current_time": [("store_list", {}), *tells_time()],
+    "use store_get with key x, then use store_get with key y": [*gets("x"), *gets("y")],
+    "use store_get with key 'my key'": gets("my key"),
+    "use store_get with key x and offset abc": NOTHING,
+    "Use store_list to show my variables": [("store_list", {})],
+    "Use notify_user to say dinner is ready": [("notify_user", {"message": "dinner is ready"})],
+    'Use spawn_agent to compare "tea" with "milk"': [("spawn_agent", {"prompt": 'compare "tea" with "milk"'})],
+    'use wait_agent for "a1" and "a2"': [("wait_agent", {"agents": ["a1", "a2"]})],
+    'use store_set for "a", "b" and "c"': NOTHING,
+    'call run_program("print(1)")': runs("print(1)"),
+    "Use notify_user: dinner is ready": [("notify_user", {"message": "dinner is ready"})],
+    'Notify me: "Dinner is ready"': [("notify_user", {"message": "Dinner is ready"})],
+    "run_program": NOTHING,
+    "Run run_program": NOTHING,
+    "use run_program to print the first ten primes": NOTHING,
+    "Explain the function store_ref": NOTHING,
+    "What does calculate do?": NOTHING,
+    "How do I use store_set?": NOTHING,
+    "What can I do with store_get?": NOTHING,
+    "Help me with store_get": NOTHING,
+    "Do not use store_list": NOTHING,
+    "store_get is broken": NOTHING,
+    # functions that are not named
+    "Set x to 5": NOTHING,
+    "Store the value 5 under the key x": NOTHING,
+    "Notify me: dinner is ready": NOTHING,
+    "What is an “agent” in AI?": NOTHING,
+    "Which agent works at Google?": NOTHING,
+    'What is the final answer to "life"?': NOTHING,
+    'Write a final answer about "tea"': NOTHING,
+    "How do I list variables in Python?": NOTHING,
+    "List all planets": NOTHING,
+    "Delete the variable x": NOTHING,
+    # programs
+    "Run print(1+1)": runs("print(1+1)"),
+    'Please run this Python code: print("hello")': runs('print("hello")'),
+    "```python\nprint(1+1)\n```": runs("print(1+1)"),
+    "Run this:\n```\nfor i in range(3):\n    x = i  * 2\n\n    print(x)\n```": runs(
+        "for i in range(3):\n    x = i  * 2\n\n    print(x)"
+    ),
+    "run_program print(2)": runs("print(2)"),
+    "Call run_program with code: print(1, 2)": runs("print(1, 2)"),
+    "What does this do?\n```python\nprint(1+1)\n```": NOTHING,
+    "Fix this:\n```python\nprint(1+1\n```": NOTHING,
+    "```json\n{}\n```": NOTHING,
+    'Can you run print("a  b")?': runs('print("a  b")'),
+    "Run tests": NOTHING,
+    "Run away (quickly)": NOTHING,
+    "Don't run print(1)": NOTHING,
+    # what is no question at all
+    "?": NOTHING,
+    "🙂": NOTHING,
+    "\"'; DROP TABLE users; --": NOTHING,
+    "asdf": NOTHING,
 }
 
 
@@ -92,6 +265,42 @@ async def test_an_ordinary_question_is_answered_rightly_or_not_at_all(question: 
             "(with OPENAI_API_KEY)"
         )
         assert "\n" not in turn.answer
+
+
+@pytest.mark.parametrize(
+    ("question", "shown"),
+    [
+        ("Compute 5 apples!", "“Compute 5 apples!”."),
+        ("\"'; DROP TABLE users; --", "“\"'; DROP TABLE users; --”."),
+        ("Is it “so”?", "“Is it “so””."),
+        ("Set x to 5", "“Set x to 5”."),
+        ("Notify me: dinner is ready", "“Notify me: dinner is ready”."),
+        ("What does calculate do?", "“What does calculate do”."),
+        ("run_program", "“run_program”: run_program needs code."),
+        ("use store_set x", "“use store_set x”: store_set needs key, value."),
+        ("use calculate with 2*8 eggs", "“use calculate with 2*8 eggs”."),
+        ("use store_set with key x", "“use store_set with key x”: store_set needs value."),
+    ],
+)
+async def test_what_it_cannot_answer_it_repeats_as_it_is_and_says_only_what_really_is_missing(
+    question: str, shown: str, offered: list[JSON]
+) -> None:
+    answer = (await ask(question, tools=offered)).answer
+    assert answer.startswith(f"The built-in demo model, a set of rules, cannot answer {shown} It can call calculate")
+
+
+@pytest.mark.parametrize("message", ["bye", "Goodbye!", "Bye bye", "See you later", "Bye, see you"])
+async def test_who_leaves_is_said_goodbye(message: str, offered: list[JSON]) -> None:
+    turn = await ask(message, tools=offered)
+    assert (turn.calls, turn.answer) == ([], "Goodbye.")
+
+
+async def test_a_search_that_finds_nothing_is_told_as_such(with_files: list[JSON]) -> None:
+    nothing = (
+        'Results of a file search for "tea".\n\nNo results were found. Try other words, or say that nothing was found.'
+    )
+    history = ["What is tea?", call("c1", "file_search", query="tea"), output("c1", nothing)]
+    assert (await ask(*history, tools=with_files)).answer == "file_search found nothing for tea."
 
 
 async def test_asked_for_its_functions_it_lists_them_all(offered: list[JSON]) -> None:
@@ -131,5 +340,9 @@ async def test_the_only_function_that_a_request_names_is_called(offered: list[JS
     assert (await ask("Dinner is ready", tools=ToolDefinitions([*offered, SHOUT]))).calls == []
     assert (await ask("Dinner is ready", tools=ToolDefinitions([SHOUT, MAIL], ToolDefinitions(offered)))).calls == []
     assert (await ask("Hello", tools=[SHOUT])).calls == []
+    assert (await ask("Don't use it", tools=[SHOUT])).calls == []
+    only = [definition for definition in offered if definition["name"] in {"current_time", "run_program", "calculate"}]
+    for definition in only:
+        assert (await ask('What time do shops open? Say "12*7".', tools=[definition])).calls == []
     done = ["Dinner is ready", call("c1", "shout", words="Dinner is ready"), output("c1", "DINNER")]
     assert (await ask(*done, tools=named)).answer == "The result for Dinner is ready is DINNER."

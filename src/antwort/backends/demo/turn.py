@@ -13,7 +13,8 @@ from msgspec import Struct
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
 from antwort.backends.demo.name import DEMO_MODEL
-from antwort.backends.demo.values import Facts, Filling, places, role_of, sums, words
+from antwort.backends.demo.texts import LEAD, asked_places, places, program, sums, words, zone_of
+from antwort.backends.demo.values import Facts, Filling, role_of, unquoted
 from antwort.backends.items import text_of
 from antwort.types import JSON
 from antwort.wire.client_tools import as_function
@@ -28,6 +29,7 @@ _CONNECT = (
 )
 _GREETING = re.compile(r"\W*(?:hello|hi|hey|good (?:morning|evening|day))\b", re.IGNORECASE)
 _THANKS = re.compile(r"\W*(?:thanks|thank you)\b", re.IGNORECASE)
+_GOODBYE = re.compile(r"\W*(?:(?:good)?bye|see you|good night)\b(?:\W+\w+){0,2}\W*$", re.IGNORECASE)
 _ABOUT_ITSELF = re.compile(
     r"\b(?:who|what) (?:are|can) you\b|^\W*help(?: me)?\W*$|\bare you\b|\byour (?:name|abilities|capabilities)\b",
     re.IGNORECASE,
@@ -35,6 +37,25 @@ _ABOUT_ITSELF = re.compile(
 _ABOUT_FUNCTIONS = re.compile(
     r"\b(?:your|available|offered|which|what|all|the)\b[\w ]{0,30}\b(?:functions|tools)\b(?! that)", re.IGNORECASE
 )
+_FORBIDS = re.compile(
+    r"(?:^|[.!?,;:\n]\s*|\b(?:please|just)\s+)(?:don['’]?t|do not|never)\s+(?:\w+\s+){0,2}?"  # noqa: RUF001
+    r"(?:use|call|run|invoke|execute|calculate|compute|evaluate|search|look|store|set|send|delete)\b"
+    r"|\bwithout (?:\w+ ){0,3}?(?:using|calling|tools?|functions?)\b",
+    re.IGNORECASE,
+)
+_ASIDE = re.compile(
+    r"\W*(?:(?:hello|hi|hey|good (?:morning|evening|day)|thanks|thank you|please|ok)(?: \w+){0,2}\W*$"
+    r"|(?:i(?! want| need| would)|i['’]m|my|we)\b[^?]*$|(?:answer|reply|respond|be|think|do not|don['’]?t)\b"  # noqa: RUF001
+    r"|(?:explain|show) your\b|use (?:the|a|your|any) (?:tools?|functions?|calculator)\b)",
+    re.IGNORECASE,
+)
+"""What stands beside a question, and asks for nothing itself."""
+_TALKS_ABOUT = re.compile(
+    rf"{LEAD}(?:how (?:do|does|did|can|could|to|should|would)|why|explain|describe|define|write|translate|rewrite"
+    r"|summari[sz]e|say|repeat|spell|what (?:do|does|did)|what (?:is|are) an?|(?:don['’]?t|do not|never))\b",  # noqa: RUF001
+    re.IGNORECASE,
+)
+"""Openings after which what is named is spoken of, not asked for."""
 _RECALL = re.compile(r"\bwhat (?:did|have) i (?:just )?(?:say|said|ask|asked|tell|told)\b", re.IGNORECASE)
 _SEARCH = re.compile(
     r"\b(?:search|look up|look for|find)\b(?: (?:the|my|our|web|internet|files|documents|for|about|me))*\s+(.+)",
@@ -59,15 +80,22 @@ _WEAK = frozenset({"list", "show", "result", "return", "store", "send", "make", 
 """Words that alone do not mean a function without arguments."""
 _PART = re.compile(
     r"(?<=[?!;])\s+|(?<=[^\W\d])\.\s+|\n+"
-    r"|(?:,| and| then|, and) (?=(?:what|how|tell|the time|search|find|compute|calculate|\d+ ?[*+/] ?\d+)\b)"
+    r"|(?:,? and then|,? then|,? and|,) "
+    r"(?=(?:what|how|tell|the time|search|find|compute|calculate|use|call|\d+ ?[*+/] ?\d+)\b)"
 )
-_FILLERS = re.compile(r"^(?:(?:for|of|about|the|with|in|on|to|that|a|an)\b|[\s:,`'\"])+", re.IGNORECASE)
+_FILLERS = re.compile(r"^(?:(?:for|of|about|the|with|in|on|to|that|a|an|me|say)\b|[\s:,])+", re.IGNORECASE)
+_PURPOSE = re.compile(r"\W*(?:to\b.*|please|now|again|once)?\W*$", re.IGNORECASE | re.DOTALL)
+"""What may be said with the name of a function and gives it nothing."""
+_CLOCKS = frozenset({"time", "wall", "world", "local", "system", "server", "zone", "timezone"})
 _EDGES = " \t\n?!.,;:\"'“”`"
 _FAILURE = re.compile(
     r"\W*(?:error|invalid|unknown|failed|there is no)\b|.{0,80}\b(?:cannot be|is not (?:a|an|valid)\b)", re.IGNORECASE
 )
+_NOTHING_FOUND = re.compile(r"(?:Results of [^\n]*\s+)?No results were found\.")
+"""How searches begin that found nothing; what follows is advice for a model."""
 _SOURCE = re.compile(r"^[ \t]*\[(\d{1,4})\][ \t]*", re.MULTILINE)
 _URL = re.compile(r"(?:— |\(|<)?https?://[^\s)>\]]+[)>]?")
+_SPACES = re.compile(r"(\"[^\"]*\")|\s+")
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n\n+")
 
 
@@ -105,20 +133,62 @@ class OfferedFunction(Struct, frozen=True):
         properties = self.parameters.get("properties")
         return isinstance(properties, dict) and any(role_of(key, part) == role for key, part in properties.items())
 
+    @property
+    def required(self) -> list[str]:
+        """The names of what it requires."""
+        required = self.parameters.get("required")
+        return [str(name) for name in required] if isinstance(required, list) else []
+
+    @property
+    def is_clock(self) -> bool:
+        """Whether it tells the time and nothing else."""
+        name = words(self.name)
+        return "time" in name and name <= _CLOCKS
+
     def is_named(self, text: str) -> bool:
-        """Tell whether a message names it outright, as in `use current_time`."""
-        spelling = re.escape(self.name).replace("_", "[_ -]")
-        verbatim = rf"|\b{re.escape(self.name)}\b" if "_" in self.name else ""
-        pattern = (
-            rf"\b(?:use|call|run|invoke|try|with)\s+(?:the\s+)?(?:(?:function|tool)\s+)?[`'\"“]?{spelling}\b{verbatim}"
+        """Tell whether a message means it by its name."""
+        if "_" in self.name and re.search(rf"(?<!\w){re.escape(self.name)}(?!\w)", text):
+            return True
+        return self.given(text) is not None or self.asked_with(text) is not None
+
+    def given(self, text: str) -> str | None:
+        """Return what a message gives to it, as in `use current_time for Rome`; None if it does not ask to call it."""
+        if not self._may_be_in(text):
+            return None
+        spelling, quote = _spelling(self.name), "[`'\"“”]?"
+        outright = re.compile(
+            rf"{LEAD}(?:use|call|run|invoke|try|execute)\s+(?:the\s+)?(?:(?:function|tool)\s+)?{quote}{spelling}(?!\w)"
+            rf"{quote}(?:\s+(?:function|tool)\b)?(?P<given>.*)",
+            re.IGNORECASE | re.DOTALL,
         )
-        return re.search(pattern, text, re.IGNORECASE) is not None
+        match = outright.match(text)
+        if match is None and "_" in self.name:
+            # The name alone, and with what cannot be a sentence about it.
+            alone = rf"\W*{re.escape(self.name)}(?P<given>\W*|\s*[:({{\"'`“].*|\s+(?:with|for)\b.*|\s+\S+)"
+            match = re.fullmatch(alone, text, re.DOTALL)
+        given = match["given"].strip() if match else None
+        return given[1:-1] if given and given.startswith("(") and given.endswith(")") else given
+
+    def asked_with(self, text: str) -> str | None:
+        """Return what a message asks of it that names it last, as in `What is 3*4, using calculate?`."""
+        means = "with|using|via" if "_" in self.name else "using|via"
+        ending = rf"(?P<asked>.+?),?\s+(?:{means})\s+(?:the\s+)?{_spelling(self.name)}(?:\s+(?:function|tool))?[.!?]*"
+        match = re.fullmatch(ending, text, re.IGNORECASE | re.DOTALL) if self._may_be_in(text) else None
+        return match["asked"] if match else None
+
+    def _may_be_in(self, text: str) -> bool:
+        """Tell whether it is worth while to look for its name: patterns are made for each function."""
+        return self.name.split("_")[0].lower() in text.lower()
 
     def likeness(self, text: str) -> int:
         """Count the words it shares with a message; those of its name count three, a place for a place too."""
         shared = words(text) & self.words
         place = 3 if shared and self.takes("place") and places(text) else 0
         return 2 * len(shared & words(self.name)) + len(shared) + place
+
+
+def _spelling(name: str) -> str:
+    return re.escape(name).replace("_", "[_ -]")
 
 
 class CallResult(Struct, frozen=True):
@@ -146,8 +216,7 @@ class Dialogue(Struct, frozen=True):
         for item in map(as_function, items):
             kind = item.get("type", "message")
             if kind == "message" and item.get("role") == "user":
-                lines = _clean(text_of(item.get("content"))[:_READ]).splitlines()
-                said.append("\n".join(line for line in (" ".join(line.split()) for line in lines) if line))
+                said.append(_tidy(_clean(text_of(item.get("content"))[:_READ])))
                 results.clear()
             elif kind == "function_call":
                 calls[str(item.get("call_id"))] = (
@@ -193,9 +262,11 @@ def _calls(request: ModelRequest, dialogue: Dialogue, functions: Sequence[Offere
     if choice == "none" or not functions:
         return ()
     asked = tuple(_asked(dialogue.question, functions))
-    if not asked and (only := _only_named(request)) and not _is_talk(dialogue.question):
+    silent = _is_talk(dialogue.question) or _FORBIDS.search(dialogue.question)
+    if not asked and (only := _only_named(request)) and not silent:
         named = next(function for function in functions if function.name == only)
-        asked = tuple(filter(None, [_filled(named, next(_facts(dialogue.question, named)), free=True)]))
+        call = None if named.is_clock else _filled(named, next(_facts(dialogue.question, named)), free=True)
+        asked = (call,) if call else ()
     calls = asked[len(dialogue.results) :]
     if isinstance(choice, dict) or (choice == "required" and not calls):
         return asked[:1] or (_forced(dialogue.question, functions),)
@@ -211,39 +282,114 @@ def _only_named(request: ModelRequest) -> str | None:
 
 def _is_talk(text: str) -> bool:
     """Tell whether a message is about the talk itself, and asks for nothing that a function has."""
-    patterns = (_GREETING.match, _THANKS.match, _RECALL.search, _ABOUT_ITSELF.search, _ABOUT_FUNCTIONS.search)
-    return not text or any(matches(text) for matches in patterns)
+    talk = (_GREETING.match, _THANKS.match, _GOODBYE.match, _RECALL.search, _ABOUT_ITSELF.search)
+    return not re.search(r"\w", text) or any(matches(text) for matches in (*talk, _ABOUT_FUNCTIONS.search))
 
 
 def _asked(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
-    """Return the calls a message asks for, each once."""
+    """Return the calls a message asks for, each once: of all its parts, or else of it as a whole."""
     about_talk = _ABOUT_FUNCTIONS.search(text) or _RECALL.search(text)
-    if about_talk and not any(function.is_named(text) for function in functions):
+    if _FORBIDS.search(text) or (about_talk and not any(function.given(text) is not None for function in functions)):
         return []
-    parts = [call for part in _PART.split(text, _MOST_PARTS) for call in _reading(part, functions)]
-    found = parts or _reading(text, functions)
+    parts = [] if "```" in text else [part for part in _PART.split(text, _MOST_PARTS) if part.strip()][:_MOST_PARTS]
+    read = [_reading(part, functions) for part in parts]
+    understood = all(calls or _ASIDE.match(part) for part, calls in zip(parts, read, strict=True))
+    found = [call for calls in read for call in calls] if understood else []
+    found = found or _reading(text, functions)
     return [call for number, call in enumerate(found[:_MOST_CALLS]) if call not in found[:number]]
 
 
 def _reading(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
-    """Return the calls that a part of a message asks for: of a calculator, of what it speaks of, or of a search."""
-    found = sums(text)
-    for function in functions if found else ():
-        if function.takes("sum"):
+    """Return the calls that a part of a message asks for, all with what it plainly gives."""
+    named = [function for function in functions if function.is_named(text)]
+    if named:
+        return _named_calls(text, named[0]) if len(named) == 1 else []
+    found, run, when = sums(text), program(text), asked_places(text)
+    for function in functions:
+        calls: list[DemoCall | None] = []
+        if found and function.takes("sum"):
             calls = [_filled(function, Facts(text, sum=expression)) for expression in found]
-            if all(calls):
-                return [call for call in calls if call]
-    asked = words(text)
-    for function in _ranked(text, functions):
-        if function.likeness(text) < 3 and not (asked and asked <= function.words):
-            break
-        named = function.is_named(text)
-        calls = [_filled(function, facts, free=named) for facts in _facts(text, function)]
-        # Without arguments a shared word is too little: all that is asked must be about the function.
-        shared = asked & words(function.name)
-        meant = named or (asked <= function.words and bool(shared - _WEAK or (shared and len(asked) > 1)))
-        if any(call and (call.arguments or meant) for call in calls):
+        elif run and function.takes("code") and "python" in function.words:
+            calls = [_filled(function, Facts("", program=run))]
+        elif when and function.is_clock:
+            calls = [_told_time(function, place) for place in when]
+        if calls and all(calls):
             return [call for call in calls if call]
+    return _meant_calls(text, functions) or _searches(text, functions)
+
+
+def _named_calls(text: str, function: OfferedFunction) -> list[DemoCall]:
+    """Return the calls of a function that a message names, with what it gives by name or as a whole."""
+    given = function.given(text)
+    if given is None:
+        asked = None if _TALKS_ABOUT.match(text) else function.asked_with(text)
+        return [] if asked is None else _reading(asked, [function]) or _quoted_call(asked, function)
+    if "{" in given and not function.takes("code"):  # it does not read JSON
+        return []
+    calls: list[DemoCall] = []
+    for facts in _given_facts(given, function):
+        call = _filled(function, facts, free=True)
+        if call is None or not facts.by_name <= call.arguments.keys() or not (call.arguments or _PURPOSE.match(given)):
+            return []
+        calls.append(call)
+    return calls
+
+
+def _quoted_call(text: str, function: OfferedFunction) -> list[DemoCall]:
+    """Return a call with the quoted texts of a message, if they are as many as the function requires."""
+    facts = Facts(text)
+    call = _filled(function, facts, free=True) if facts.quoted and len(facts.quoted) == len(function.required) else None
+    return [call] if call else []
+
+
+def _given_facts(given: str, function: OfferedFunction) -> Iterator[Facts]:
+    """Yield what is given to a function that is named, once for each place."""
+    search = _SEARCH.search(given) if function.takes("query") else None
+    rest = _FILLERS.sub("", search.group(1) if search else given)
+    bare = unquoted(rest)
+    expression, run = next(iter(sums(bare)), ""), program(given if "```" in given else f"run {bare}")
+    properties = function.parameters.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
+    names = tuple(map(str, properties))[:_MOST_NAMES]
+    # What is given as a whole, quotes and all, is for the only parameter that needs something.
+    only = len(function.required) == 1
+    whole = only and not _is_list(properties.get(function.required[0]))
+    for place in places(given) or [""]:
+        facts = Facts(given, bare if only else "", place, expression, run, function.words, names)
+        if whole or (not only and len(facts.quoted) > len(function.required)):
+            facts.quoted.clear()
+        yield facts
+
+
+def _is_list(schema: Any) -> bool:
+    return isinstance(schema, dict) and schema.get("type") == "array"
+
+
+def _told_time(function: OfferedFunction, place: str) -> DemoCall | None:
+    """Return the call of a clock for a place; None if it cannot tell the time there."""
+    known = not place or (zone_of(place) if function.takes("zone") else function.takes("place") and words(place))
+    return _filled(function, Facts("", place=place)) if known else None
+
+
+def _meant_calls(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
+    """Return the calls of the function that a message speaks of in the words of its name, or with a place for it."""
+    asked = words(text)
+    for function in () if _TALKS_ABOUT.match(text) else _ranked(text, functions):
+        name, shared = words(function.name), asked & function.words
+        told = (name and name <= asked) or (shared and function.takes("place") and places(text))
+        # Without arguments a shared word is too little: all that is asked must be about the function.
+        common = asked & name
+        meant = asked <= function.words and bool(common - _WEAK or (common and len(asked) > 1))
+        if function.is_clock or not (told or meant) or (_QUESTION.match(text) and function.takes("text")):
+            continue
+        calls = [_filled_wholly(function, facts) for facts in _facts(text, function)]
+        if all(call and (call.arguments or meant) for call in calls):
+            return [call for call in calls if call]
+    return []
+
+
+def _searches(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
+    """Return the search that a message asks for."""
     for function in _ranked(text, functions):
         if _is_searched(text, function) and (call := _filled(function, next(_facts(text, function)))):
             return [call]
@@ -276,12 +422,19 @@ def _facts(text: str, function: OfferedFunction) -> Iterator[Facts]:
         topic = text.strip(_EDGES)
     found = next(iter(sums(text)), "")
     for place in places(text) or [""]:
-        yield Facts(text, topic, place, found, function.words)
+        yield Facts(text, topic, place, found, program(text), function.words)
 
 
 def _filled(function: OfferedFunction, facts: Facts, *, free: bool = False) -> DemoCall | None:
     arguments = Filling(function.parameters, facts, free=free).value()
-    return None if arguments is None else DemoCall(function.name, arguments)
+    return DemoCall(function.name, arguments) if isinstance(arguments, dict) else None
+
+
+def _filled_wholly(function: OfferedFunction, facts: Facts) -> DemoCall | None:
+    """Return a call that takes all numbers of a message or none: of more than it needs, nobody knows which."""
+    count = len(facts.numbers)
+    call = _filled(function, facts)
+    return call if len(facts.numbers) in {0, count} else None
 
 
 def _forced(text: str, functions: Sequence[OfferedFunction]) -> DemoCall:
@@ -307,12 +460,15 @@ def _answer(dialogue: Dialogue, functions: Sequence[OfferedFunction]) -> str:
         return f"You said: {said}." if said else "This is your first message in this conversation."
     if _THANKS.match(question):
         return "You are welcome."
+    if _GOODBYE.match(question):
+        return "Goodbye."
     if _is_talk(question):
         hello = "Hello! " if _GREETING.match(question) else ""
         myself = f"I am {DEMO_MODEL}, the built-in demo model: a set of rules, no language model."
         most = _MOST_NAMES if _ABOUT_FUNCTIONS.search(question) else _MOST_CALLS
         return f"{hello}{myself} {_abilities('I', functions, most)} {_CONNECT}"
-    asked = f"“{_shortened(question.strip(_EDGES), 80)}”{_obstacle(question, functions)}"
+    shown = re.sub(r"(?<=[\w”])[.?]$", "", _shortened(question, 80))
+    asked = f"“{shown}”{_obstacle(question, functions)}"
     able = _abilities("It", functions)
     return f"The built-in demo model, a set of rules, cannot answer {asked}. {able} {_CONNECT}"
 
@@ -328,15 +484,19 @@ def _abilities(who: str, functions: Sequence[OfferedFunction], most: int = _MOST
 
 
 def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
-    """Say what kept the function that a question speaks of from being called."""
-    if not functions:
-        return ""
-    function = _ranked(question, functions)[0]
-    if not words(question) & words(function.name):
-        return ""
-    filling = Filling(function.parameters, next(_facts(question, function)))
-    filling.value()
-    return f": {function.name} needs {', '.join(filling.missing)}" if filling.missing else ""
+    """Say what kept the function that a question names from being called."""
+    for function in functions:
+        given = function.given(question)
+        if given is None or _FORBIDS.search(question):
+            continue
+        facts = next(_given_facts(given, function))
+        filling = Filling(function.parameters, facts, free=True)
+        filling.value()
+        # What is given in a way that is not understood is not missing.
+        plain = facts.by_name or len(function.required) > 1 or _PURPOSE.match(given)
+        missing = [name for name in filling.missing if plain and not re.search(rf"\b{_spelling(name)}\b", given)]
+        return f": {function.name} needs {', '.join(missing)}" if missing else ""
+    return ""
 
 
 def _told(result: CallResult, question: str) -> str:
@@ -345,6 +505,11 @@ def _told(result: CallResult, question: str) -> str:
         return f"{result.name} could not do it: {_ended(_shortened(_error(result.output) or result.output, 600))}"
     if cited := _cited(result.output, question):
         return cited
+    arguments = _loaded(result.arguments)
+    given = [str(part) for part in arguments.values() if part is not None] if isinstance(arguments, dict) else []
+    subject = _shortened(", ".join(given))
+    if _NOTHING_FOUND.match(result.output):
+        return f"{result.name} found nothing{f' for {subject}' if subject else ''}."
     value = _loaded(result.output)
     fields = [f"{key} {part}" for key, part in value.items()] if isinstance(value, dict) else []
     output = _shortened(", ".join(fields) or result.output, 600)
@@ -352,10 +517,7 @@ def _told(result: CallResult, question: str) -> str:
         return f"{result.name} gave no output."
     if value is not None or len(output) > _SHOWN or re.search(r"[.!?:](?:\s|$)", output):
         return f"{result.name} answered: {_ended(output)}"
-    arguments = _loaded(result.arguments)
-    given = [str(part) for part in arguments.values() if part is not None] if isinstance(arguments, dict) else []
-    subject = f"for {_shortened(', '.join(given))}" if given else f"of {result.name}"
-    return f"The result {subject} is {output}."
+    return f"The result {f'for {subject}' if given else f'of {result.name}'} is {output}."
 
 
 def _cited(output: str, question: str) -> str:
@@ -405,6 +567,15 @@ def _shortened(text: str, limit: int = _SHOWN) -> str:
     """Return a text on one line, cut at a word where it is too long."""
     line = " ".join(text.split())
     return line if len(line) <= limit else f"{line[:limit].rsplit(' ', 1)[0]} …"
+
+
+def _tidy(text: str) -> str:
+    """Return a text without needless spaces and empty lines, but for what is fenced or quoted."""
+    pieces = re.split(r"(```.*?```)", text, flags=re.DOTALL)
+    for index in range(0, len(pieces), 2):
+        lines = (_SPACES.sub(lambda found: found[1] or " ", line).strip() for line in pieces[index].splitlines())
+        pieces[index] = "\n".join(line for line in lines if line)
+    return "\n".join(filter(None, pieces))
 
 
 def _clean(text: Any) -> str:

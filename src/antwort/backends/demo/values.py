@@ -1,12 +1,12 @@
-"""What a text gives (sums, numbers, names, places), and JSON values made of it that fit a JSON Schema."""
+"""What a text gives (numbers, names, values of parameters), and JSON values made of it that fit a JSON Schema."""
 
-import ast
+import json
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
+from antwort.backends.demo.texts import program, sums, words, zone_of
 from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
 
@@ -15,125 +15,39 @@ if TYPE_CHECKING:
 else:  # the demo model is there in every server, and answers in few
     jsonschema_rs = imported_on_use("jsonschema_rs")
 
-_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
-_SMALL_WORDS = frozenset(
-    (  # noqa: SIM905 — words are read more easily as one text
-        "about again all also am an and any are as at be but by call can could current did do does exactly for from "
-        "get give has have hello hey hi how if in into is it its just know let like many me moment more much my need "
-        "no not now of on one or please right run say so some tell that the then there these they this to try two use "
-        "user want was we were what when where which who why will with would yes you your"
-    ).split()
-)
-_SYNONYMS = dict.fromkeys(("clock", "date", "day", "hour", "today", "weekday"), "time")
-
-
-def words(text: str) -> frozenset[str]:
-    """Return what a text or an identifier is about: its words in lower case, without plurals and small words."""
-    found = (word.lower() for word in _WORD.findall(text))
-    single = (word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word for word in found)
-    return frozenset(_SYNONYMS.get(word, word) for word in single if len(word) > 1 and word not in _SMALL_WORDS)
-
-
-# --- what a text gives -----------------------------------------------------------------------------------------------
-
-_OPERATORS = {
-    r"\s*%\s*of\s+": " / 100 * ",
-    r"\bsquare root of (\d+(?:\.\d+)?)": r"sqrt(\1)",
-    r"\s+squared\b": "**2",
-    r"\s*\^\s*|\s+to the power of\s+": "**",
-    r"\s+(?:times|multiplied by)\s+|(?<=\d)\s*[x×]\s*(?=\d)": " * ",  # noqa: RUF001 — as people write it
-    r"\s+divided by\s+|\s*÷\s*": " / ",
-    r"\s+plus\s+": " + ",
-    r"\s+minus\s+": " - ",
-    r"(?<=\d),(?=\d{3}(?!\d))": "",
-}
-_FUNCTION = r"(?:sqrt|abs|round|min|max|sum|mean|log10|log2|log|factorial|sin|cos|tan)\("
-_SUM = re.compile(rf"(?<![\w./:])(?:-?[\d(]|{_FUNCTION})(?:{_FUNCTION}|\bpi\b|[\d.,\t +*/%()-])*")
-_ASKS = re.compile(r"\b(?:what(?:'s| is| are)|how (?:much|many)|calculate|compute)\b|=", re.IGNORECASE)
-_LONGEST_SUM, _MOST_PLACES = 200, 8
 _NUMBER = re.compile(r"(?<![\w.-])-?\d{1,15}(?:\.\d{1,15})?(?![\w-]|\.\d)")
 _QUOTED = re.compile(r"""["“„]([^"“”„\n]+)["“”]|(?<!\w)'([^'\n]+)'(?!\w)|`([^`\n]+)`""")
 _NAME = re.compile(r"[A-Z][\w'-]*(?: [A-Z][\w'-]*)*")
-_PLACES = re.compile(r"\b(?:in|at|near|for|from) ([A-Z][\w/-]*(?:(?: |, ?| and )[A-Z][\w/-]*)*)")
-_SMALL_PLACE = re.compile(r"\b(?:in|at|near) ([a-z]+(?: [a-z]+)?)")
-_AREAS = ("Europe", "America", "Asia", "Africa", "Australia", "Pacific", "Atlantic", "Indian")
-_ZONES = {
-    "Europe/Berlin": ("germany", "munich", "hamburg", "cologne"),
-    "Europe/Paris": ("france",),
-    "Europe/London": ("england", "uk"),
-    "Asia/Kolkata": ("india", "mumbai", "delhi"),
-    "Asia/Shanghai": ("china", "beijing"),
-    "America/New_York": ("boston", "washington"),
-    "America/Los_Angeles": ("california", "san_francisco"),
-}
-"""Zones of places that no zone is named by."""
-
-
-def sums(text: str) -> list[str]:
-    """Return the arithmetic in a text, also if it is written in words, in the notation of Python.
-
-    Dashes and slashes alone mean many things, so they count only where the text asks for a result or is nothing else.
-    """
-    for pattern, sign in _OPERATORS.items():
-        text = re.sub(pattern, sign, text, flags=re.IGNORECASE)
-    found: list[str] = []
-    for match in _SUM.finditer(text):
-        run = match.group().rstrip(" \t.,+*/%(-")
-        if not re.search(r"[*+/%(-]", run):
-            continue
-        try:
-            tree = ast.parse(run[:_LONGEST_SUM], mode="eval").body
-        except (SyntaxError, ValueError, RecursionError, MemoryError):
-            continue
-        sure = _ASKS.search(text) or run == text.strip(" ?.!=\n")
-        for part in tree.elts if isinstance(tree, ast.Tuple) else [tree]:
-            signs = {type(node.op) for node in ast.walk(part) if isinstance(node, ast.BinOp)}
-            if isinstance(part, ast.Call) or (signs if sure else signs - {ast.Sub, ast.Div}):
-                found.append(ast.get_source_segment(run, part) or run)
-    return list(dict.fromkeys(found))
-
-
-def places(text: str) -> list[str]:
-    """Return the places that a text names after `in` and the like."""
-    listed = (name for match in _PLACES.finditer(text) for name in re.split(r", ?| and ", match.group(1)))
-    found = [name for name in dict.fromkeys(listed) if words(name)][:_MOST_PLACES]
-    small = None if found else _SMALL_PLACE.search(text)
-    if small and words(small.group(1)):
-        found = [small.group(1) if zone_of(small.group(1)) else small.group(1).split()[0]]
-    return found
-
-
-def zone_of(place: str) -> str | None:
-    """Return the time zone of a place: of one that zones are named by, and of a few others."""
-    spelled = re.sub(r"[ ,]+", "_", place.strip())
-    if not re.fullmatch(r"[\w/+-]{2,40}", spelled):
-        return None
-    known = [zone for zone, names in _ZONES.items() if spelled.lower() in names]
-    for name in (*known, *(f"{area}/{spelled.title()}" for area in _AREAS), spelled, spelled.upper()):
-        try:
-            return ZoneInfo(name).key
-        except (ZoneInfoNotFoundError, ValueError, OSError):
-            continue
-    return None
 
 
 @dataclass(slots=True)
 class Facts:
-    """What a text gives to fill parameters with. Quoted texts and numbers are taken once, in order."""
+    """What a text gives to fill parameters with. The topic, quoted texts and numbers are taken once, in order."""
 
     text: str
     topic: str = ""
     """What it is about, for the parameter that nothing else fits."""
     place: str = ""
     sum: str = ""
+    program: str = ""
     known: frozenset[str] = frozenset()
     """Words that are no values: those by which a function was chosen."""
+    parameters: tuple[str, ...] = ()
+    """Names after which values may stand without a colon, as in `with key color and value blue`. If there is one, then
+    only values that are given so count."""
+    by_name: frozenset[str] = field(init=False)
+    """The parameters whose values are given so."""
     quoted: list[str] = field(init=False)
     numbers: list[float] = field(init=False)
     names: list[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.quoted = [next(filter(None, match.groups())) for match in _QUOTED.finditer(self.text)]
+        self.quoted, self.numbers, self.names = [], [], []
+        self.by_name = frozenset(name for name in self.parameters if self.named(name))
+        if self.by_name:
+            self.topic = self.place = self.sum = self.program = ""
+            return
+        self.quoted = [unquoted(match.group()) for match in _QUOTED.finditer(self.text)]
         self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(self.text)]
         named = ((match.start(), match.group()) for match in _NAME.finditer(self.text))
         # The first word is written large whatever it is.
@@ -144,10 +58,30 @@ class Facts:
         ]
 
     def named(self, name: str) -> str:
-        """Return the value that the text gives by a parameter's name, as in `city: Paris` or `days=3`."""
-        spelling = re.escape(name).replace("_", "[ _-]")
-        match = re.search(rf"""\b{spelling}\s*[:=]\s*["']?([^"',;?!\n]+)""", self.text, re.IGNORECASE) if name else None
-        return match.group(1).strip().rstrip(".") if match else ""
+        """Return the value that the text gives by a parameter's name, with its quotes: `city: Paris`, `days=3`."""
+        if not name:
+            return ""
+        if not self.parameters:
+            match = re.search(rf"""\b{_spelled(name)}\s*[:=]\s*["']?([^"',;?!\n]+)""", self.text, re.IGNORECASE)
+            return match.group(1).strip().rstrip(".") if match else ""
+        others = "|".join(map(_spelled, self.parameters))
+        match = re.search(
+            rf"""\b{_spelled(name)}(?:\s*[:=]|\s+(?:is|to|as|of)\b|(?=\s))\s*("[^"\n]+"|“[^”\n]+”|'[^'\n]+'|`[^`\n]+`|.+?)"""
+            rf"(?=\s*[\s,;]\s*(?:and\s+|with\s+)?(?:the\s+)?(?:{others})\b|[.?!,;]?\s*$)",
+            self.text,
+            re.IGNORECASE | re.DOTALL,
+        )
+        return match.group(1).strip() if match else ""
+
+
+def _spelled(name: str) -> str:
+    return re.escape(name).replace("_", "[ _-]")
+
+
+def unquoted(text: str) -> str:
+    """Return a text without the quotes around it, if it is quoted as a whole."""
+    match = _QUOTED.fullmatch(text.strip(" .,"))
+    return next(filter(None, match.groups())) if match else text
 
 
 # --- values for a schema ---------------------------------------------------------------------------------------------
@@ -167,6 +101,7 @@ _ROLES = {
         {"text", "message", "body", "content", "input", "prompt", "word", "question", "answer", "result", "value"}
     ),
 }
+_NO_KEYS = frozenset({"all", "everything", "it", "that", "them", "this"})
 _FORMATS = {
     "uri": (r"https?://[^\s<>\"')\]]*[^\s<>\"')\].,;:!?]", "https://example.com/"),
     "email": (r"[\w.+-]{1,64}@[\w-]{1,64}(?:\.[\w-]{1,64})+", "someone@example.com"),
@@ -222,13 +157,18 @@ class Filling:
         if depth <= 0 or self._left < 0:
             return _NOTHING
         options = _options(schema, self._root)
-        found = (self._typed(option, name, required=required, depth=depth - 1) for option in options)
+        found = (
+            _any_json(self._facts.named(name))
+            if self._facts.by_name and not option.keys() & {"type", "properties", "const", "enum"}
+            else self._typed(option, name, required=required, depth=depth - 1)
+            for option in options
+        )
         otherwise = None if required and any(option.get("type") == "null" for option in options) else _NOTHING
         return next((value for value in found if value is not _NOTHING), otherwise)
 
     def _typed(self, schema: JSON, name: str, *, required: bool, depth: int) -> Any:
         if "const" in schema or isinstance(schema.get("enum"), list):
-            return self._choice([schema["const"]] if "const" in schema else schema["enum"], required=required)
+            return self._choice([schema["const"]] if "const" in schema else schema["enum"], name, required=required)
         match schema.get("type") or ("object" if "properties" in schema else "string"):
             case "object" if required:
                 return self._object(schema, depth)
@@ -269,8 +209,8 @@ class Filling:
             values.append(value)
         return values if values or self._insist else _NOTHING
 
-    def _choice(self, options: list[Any], *, required: bool) -> Any:
-        said = self._facts.text.lower()
+    def _choice(self, options: list[Any], name: str, *, required: bool) -> Any:
+        said = (self._facts.named(name) if self._facts.by_name else self._facts.text).lower()
         mentioned = [o for o in options if isinstance(o, str) and re.search(rf"\b{re.escape(o.lower())}\b", said)]
         made_up = options if required and (self._insist or len(options) == 1 or None in options) else []
         return mentioned[0] if mentioned else None if None in made_up else next(iter(made_up), _NOTHING)
@@ -279,25 +219,40 @@ class Filling:
         """Yield texts for a string, the best first."""
         facts, role = self._facts, role_of(name, schema)
         pattern, sample = _FORMATS.get(str(schema.get("format")), ("", ""))
-        yield facts.named(name)
+        yield _as_role(facts.named(name), role) if facts.by_name else facts.named(name)
         if pattern and (match := re.search(pattern, facts.text)):
             yield match.group()
-        yield {"zone": zone_of(facts.place) or "", "place": facts.place, "sum": facts.sum}.get(role, "")
+        found = {"zone": zone_of(facts.place) or "", "place": facts.place, "sum": facts.sum, "code": facts.program}
+        yield found.get(role, "")
         if not required:
             return
         # A program or a key is what it is: words of the message are none, unless it was asked for just that.
-        guessed = self._free or role not in {"code", "key"}
+        guessed = role not in {"code", "sum"} and (self._free or role != "key")
         if facts.quoted and not pattern and guessed:
             yield facts.quoted.pop(0)
+        topic = self._topic(role)
         if role in ({"query", "text"} if self._free else {"query"}):
-            yield facts.topic
-        elif guessed and role not in {"sum", "zone", "text"}:
+            yield topic
+        elif guessed and role not in {"sum", "zone", "text", "key"}:
             yield from facts.names[:9]
-        if self._insist or (self._free and role not in {"sum", "zone", "place"}):
-            yield facts.topic
+        if self._insist or (self._free and role not in {"sum", "zone", "place", "code"}):
+            yield topic
         if self._insist:
             least = schema.get("minLength")
             yield from (sample, *facts.text.split()[:9], "a" * (min(least, 999) if isinstance(least, int) else 1))
+
+    def _topic(self, role: str) -> str:
+        """Take the topic, which is for one parameter only, and for a key only if it is one word."""
+        topic = self._facts.topic
+        if self._insist:
+            return topic
+        if not self._free and role != "query":
+            return ""
+        self._facts.topic = ""
+        if role == "text":
+            return topic
+        topic = topic.rstrip("?!.,;:")
+        return "" if role == "key" and (" " in topic or topic.lower() in _NO_KEYS) else topic
 
     def _numbers(self, schema: JSON, name: str, *, required: bool) -> Iterator[float]:
         """Yield numbers, the best first."""
@@ -306,6 +261,30 @@ class Filling:
             yield self._facts.numbers.pop(0)
         if required and self._insist:
             yield from (n for n in (0, 1, *map(schema.get, ("minimum", "maximum"))) if isinstance(n, int | float))
+
+
+def _as_role(given: str, role: str) -> str:
+    """Return a value as a parameter takes it: what is quoted without its quotes, and what is not only if it is one."""
+    if _QUOTED.fullmatch(given):
+        return unquoted(given)
+    match role:
+        case "key":
+            return "" if len(given.split()) > 1 else given
+        case "zone":
+            return zone_of(given) or ""
+        case "code":
+            return program(f"run {given}")
+        case "sum":
+            return next(iter(sums(given)), "")
+    return given
+
+
+def _any_json(given: str) -> Any:
+    """Return a value that may be of any type: JSON if it is some, else a text."""
+    try:
+        return json.loads(given) if given else _NOTHING
+    except (ValueError, RecursionError):
+        return _as_role(given, "")
 
 
 def _options(schema: Any, root: JSON, depth: int = _DEEPEST) -> list[JSON]:
