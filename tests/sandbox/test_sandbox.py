@@ -293,6 +293,18 @@ async def test_a_command_that_nobody_lets_begin_never_does(folder: Path, monkeyp
     assert names(folder) == []
 
 
+async def test_a_command_has_as_many_processors_as_it_may_where_groups_hold_its_memory_only(folder: Path) -> None:
+    box = Sandbox()
+    await box.prepare()
+    assert box._groups is not None
+    box._groups = ControlGroups({name: place for name, place in box._groups._parents.items() if name != "cpu"})
+    choosing = (
+        "import os; print(len(os.sched_getaffinity(0)), flush=True); os.sched_setaffinity(0, range(os.cpu_count()))"
+    )
+    done = await box.run(["python3", "-c", f"{choosing}; print('more')"], folder, limits=SandboxLimits(cpus=1.0))
+    assert done.stdout == (b"1\n" if (os.cpu_count() or 1) > 1 else b"1\nmore\n")
+
+
 async def test_a_machine_without_bubblewrap_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(ConfigError, match="apt-get install bubblewrap util-linux"):

@@ -124,11 +124,13 @@ def command_line(
     openings: Openings,
     user: int | None = None,
     memory_is_counted: bool = False,
+    pinned: bool = False,
 ) -> list[str]:
     """Return how a command is started in the sandbox.
 
-    Whoever is root gives the `user` to be instead. To the open file `status` goes who the first process is, and how the
-    command ended. It begins when it has read `GO`, which is for whom `READY` was written.
+    Whoever is root gives the `user` to be instead. Who is `pinned` to some processors cannot choose others.
+    To the open file `status` goes who the first process is, and how the command ended. It begins when it has read `GO`,
+    which is for whom `READY` was written.
     """
     descent = Descent.of(seen, user)
     inside = [
@@ -139,7 +141,7 @@ def command_line(
         *(() if memory_is_counted else _NO_MEMORY_BY_A_DEVICE),
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
         *_environment({**ENVIRONMENT, **seen.environment}),
-        *_filter(openings, network=seen.network, counted=memory_is_counted),
+        *_filter(openings, network=seen.network, counted=memory_is_counted, pinned=pinned),
         *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
         *(_INIT, "-c", FIRST, "sh", *command),
     ]
@@ -250,8 +252,8 @@ def _environment(variables: Mapping[str, str]) -> Iterator[str]:
         yield from ("--setenv", name, value)
 
 
-def _filter(openings: Openings, *, network: bool, counted: bool) -> Iterator[str]:
-    program = filter_program(network=network, counted=counted)
+def _filter(openings: Openings, *, network: bool, counted: bool, pinned: bool) -> Iterator[str]:
+    program = filter_program(network=network, counted=counted, pinned=pinned)
     if program is not None:
         yield from ("--seccomp", openings.holding(program))
 

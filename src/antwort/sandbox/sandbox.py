@@ -277,13 +277,13 @@ class Sandbox:
             room=arranged.room,
             group=arranged.group,
             memory_is_counted=arranged.memory_is_counted,
-            processors=() if arranged.memory_is_counted else self._next_processors(limits.cpus),
+            processors=arranged.processors,
         )
 
     def _next_processors(self, count: float) -> Collection[int]:
         """Return some of the processors, others each time; none if they are all that there are.
 
-        Who has few takes memory less quickly than it can be counted.
+        Who has few takes memory less quickly than it can be counted, and no more of the processors than it may.
         """
         there = sorted(os.sched_getaffinity(0))
         wanted = math.ceil(count)
@@ -301,6 +301,8 @@ class Sandbox:
         groups = self._groups or ControlGroups({})
         group = groups.make(self._outside(limits), to_be_frozen=pausable) if groups.controllers else None
         arranged = Arranged([], Openings(), -1, group, None, "memory" in groups.controllers)
+        if not groups.controllers >= {"memory", "cpu"}:  # some systems hand down the one and not the other
+            arranged.processors = self._next_processors(limits.cpus)
         try:
             self._set_up(arranged, command, seen, limits, user)
             disks = self._disks_of(seen.folder)
@@ -329,6 +331,7 @@ class Sandbox:
             openings=arranged.openings,
             user=user,
             memory_is_counted=arranged.memory_is_counted,
+            pinned=bool(arranged.processors),
         )
 
 
@@ -376,6 +379,8 @@ class Arranged(Struct):
     group: ControlGroup | None
     room: Room | BoundedRoom | None
     memory_is_counted: bool
+    processors: Collection[int] = ()
+    """Those that it is to run on; empty if it may use all, or a group holds it to its share."""
     bundle: Path | None = None
     """A folder with what a runtime is told, which is deleted at the end."""
 

@@ -115,7 +115,7 @@ def _examinations(*, network: bool, counted: bool) -> Iterator[tuple[str, Sequen
         yield call, [_argument(0), *families]
 
 
-def _uncounted(*, counted: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
+def _uncounted(*, counted: bool, pinned: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
     """Yield calls that take memory which only the kernel can count, or take it on more processors than they may."""
     too_large = _refuse(errno.ENOMEM)
     length = [_upper_half(1), (_EQUAL, 1, 0, 0), too_large, _argument(1), (_ABOVE, 0, 1, SHARED), too_large, _PASS]
@@ -123,14 +123,17 @@ def _uncounted(*, counted: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
     yield "mmap", [_PASS] if counted else shared
     for call in ("sendfile", "splice"):  # a pipe or socket would keep large parts of files for each of its pages
         yield call, [_PASS if counted else _refuse(errno.EINVAL)]
-    yield "sched_setaffinity", [_PASS if counted else _refuse(errno.EPERM)]
+    yield "sched_setaffinity", [_PASS if counted and not pinned else _refuse(errno.EPERM)]
 
 
 @functools.cache  # it takes as long as a part of a start, and is the same for all
-def filter_program(*, network: bool, counted: bool = True, machine: str | None = None) -> bytes | None:
+def filter_program(
+    *, network: bool, counted: bool = True, pinned: bool = False, machine: str | None = None
+) -> bytes | None:
     """Return the filter for this kind of processor, or a given one; None if there is none for it.
 
-    If the kernel has not `counted` the memory of all processes together, some calls are not allowed that take such.
+    If the kernel has not `counted` the memory of all processes together, some calls are not allowed that take such. Who
+    is `pinned` to certain processors does not choose others; where memory is not counted, everybody is.
     """
     machine = machine or os.uname().machine
     architecture = _ARCHITECTURES.get(machine)
@@ -145,7 +148,8 @@ def filter_program(*, network: bool, counted: bool = True, machine: str | None =
         _refuse(errno.ENOSYS),
     ]
     examined = numbers(EXAMINED, machine)
-    for call, examination in (*_examinations(network=network, counted=counted), *_uncounted(counted=counted)):
+    examinations = _examinations(network=network, counted=counted)
+    for call, examination in (*examinations, *_uncounted(counted=counted, pinned=pinned)):
         program += _when(examined[call], examination)
     needed = [
         number for calls in (FILES, WAITING, MEMORY, PROCESSES, SOCKETS) for number in numbers(calls, machine).values()
