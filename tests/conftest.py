@@ -20,7 +20,7 @@ from tests.support.postgres import (
     ready_database,
     ready_url,
 )
-from tests.support.qdrant import qdrant, qdrant_server
+from tests.support.qdrant import qdrant, qdrant_line, qdrant_server
 from tests.support.s3 import bucket, s3_server
 
 from antwort.functions import discovery
@@ -36,6 +36,7 @@ __all__ = [
     "postgres_template",
     "postgres_url",
     "qdrant",
+    "qdrant_line",
     "qdrant_server",
     "ready_database",
     "ready_url",

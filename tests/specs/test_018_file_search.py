@@ -27,6 +27,7 @@ from tests.providers.file_search.stage import (
     until,
 )
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
+from tests.support.line import Line
 from tests.support.qdrant import QdrantServer
 
 from antwort.testing import call, turn
@@ -194,11 +195,11 @@ def test_us3_2_a_search_queries_the_qdrant_collection(
 
 @BOTH_WAYS
 def test_edge_case_an_unreachable_vector_database_is_an_error_result(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, stream: bool
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer, stream: bool
 ) -> None:
-    with staged(tmp_path, searching(answer="It is down."), settings_for(qdrant, embeddings)) as stage:
+    with staged(tmp_path, searching(answer="It is down."), settings_for(qdrant_line, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="drinks")
-        qdrant.kill()
+        qdrant_line.cut()
         response = create(stage, stream, input="?", tools=[tool(store.id)])
         [output] = outputs(stage)
     assert response.status == "completed"

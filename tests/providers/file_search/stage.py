@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import httpx
 from tests.http.sdk import Served
 from tests.support.embeddings import EmbeddingServer
+from tests.support.line import Line
 from tests.support.qdrant import QdrantServer
 
 from antwort import Antwort
@@ -68,7 +69,7 @@ PATIENCE = 120.0
 """Seconds after which something does not happen any more; an emulated database on a busy machine is slow."""
 
 
-def settings_for(qdrant: QdrantServer, embeddings: EmbeddingServer, **more: Any) -> JSON:
+def settings_for(qdrant: QdrantServer | Line, embeddings: EmbeddingServer, **more: Any) -> JSON:
     """Return the settings of the provider, as a configuration has them."""
     return {
         "embedding_url": embeddings.url,
@@ -108,7 +109,7 @@ def on_loop(stage: Served, work: Coroutine[Any, Any, T]) -> T:
     return asyncio.run_coroutine_threadsafe(work, stage.server.loop).result(60)
 
 
-def collections(qdrant: QdrantServer) -> set[str]:
+def collections(qdrant: QdrantServer | Line) -> set[str]:
     """Return the names of the collections of a server."""
     return {one["name"] for one in httpx.get(f"{qdrant.url}/collections").json()["result"]["collections"]}
 

@@ -11,6 +11,7 @@ from openai import BadRequestError
 from tests.http.sdk import Served
 from tests.providers.file_search.stage import Clock, collections, on_loop, settings_for, staged, write
 from tests.support.embeddings import EmbeddingServer
+from tests.support.line import Line
 from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
@@ -75,34 +76,34 @@ def test_a_list_can_be_deleted_while_it_is_read(
 
 
 def test_stores_that_are_created_without_the_vector_database_are_counted(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    provider = FileSearch.from_settings(settings_for(qdrant, embeddings, max_stores=2))
+    provider = FileSearch.from_settings(settings_for(qdrant_line, embeddings, max_stores=2))
     with staged(tmp_path, [], {}, provider=provider) as stage:
         client = stage.client()
         client.vector_stores.create(name="before")
-        qdrant.kill()
+        qdrant_line.cut()
         client.vector_stores.create(name="during")
         with pytest.raises(BadRequestError, match="There are 2 vector stores already"):
             client.vector_stores.create(name="too many")
-        qdrant.start()
+        qdrant_line.mend()
         keep_house(stage, provider)
         assert states(stage, provider) == [StoreState.READY] * 2
 
 
 def test_nothing_brings_a_store_back_that_is_being_deleted(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
     clock = Clock()
-    provider = FileSearch(FileSearch.from_settings(settings_for(qdrant, embeddings)).settings, now=clock)
+    provider = FileSearch(FileSearch.from_settings(settings_for(qdrant_line, embeddings)).settings, now=clock)
     with staged(tmp_path, [], {}, provider=provider) as stage:
         client, stores = stage.client(), provider._stores
         made = client.vector_stores.create(name="one", expires_after=WEEK)
         seen = on_loop(stage, stores.get("default", made.id))
         clock.pass_days(8)
-        qdrant.kill()
+        qdrant_line.cut()
         client.vector_stores.delete(made.id)
-        qdrant.start()
+        qdrant_line.mend()
 
         async def go_on_from_what_was_seen() -> None:
             await stores.expire(seen)
@@ -113,7 +114,7 @@ def test_nothing_brings_a_store_back_that_is_being_deleted(
         assert stage.request("GET", f"/vector_stores/{made.id}").status_code == 404
         keep_house(stage, provider)
         assert states(stage, provider) == []
-    assert collections(qdrant) == set()
+    assert collections(qdrant_line) == set()
 
 
 def test_housekeeping_does_not_mistake_a_deletion_for_a_loss(
@@ -131,9 +132,9 @@ def test_housekeeping_does_not_mistake_a_deletion_for_a_loss(
 
 
 class Stubborn(OwnQdrant):
-    """The real thing, but some collections cannot be removed; or the server dies when the first one is to be."""
+    """The real thing, but some collections cannot be removed; or the line is cut when the first one is to be."""
 
-    dies: QdrantServer | None = None
+    cuts: Line | None = None
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
@@ -143,14 +144,14 @@ class Stubborn(OwnQdrant):
     @override
     async def delete_collection(self, name: str) -> None:
         self.asked.append(name)
-        if self.dies is not None:
-            self.dies.kill()
+        if self.cuts is not None:
+            self.cuts.cut()
         if name in self.broken:
             raise VectorStoreUnavailable("This collection is broken.")
         await super().delete_collection(name)
 
 
-def stubborn(qdrant: QdrantServer, embeddings: EmbeddingServer) -> tuple[FileSearch, Stubborn]:
+def stubborn(qdrant: QdrantServer | Line, embeddings: EmbeddingServer) -> tuple[FileSearch, Stubborn]:
     """Return a provider with such a database."""
     settings = FileSearch.from_settings(settings_for(qdrant, embeddings)).settings
     backend = Stubborn(settings.qdrant)
@@ -189,13 +190,13 @@ def test_a_collection_that_cannot_be_removed_does_not_hinder_the_others(
 
 
 def test_housekeeping_stops_when_the_database_is_gone(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    provider, backend = stubborn(qdrant, embeddings)
+    provider, backend = stubborn(qdrant_line, embeddings)
     with staged(tmp_path, [], {}, provider=provider) as stage:
         ids = [stage.client().vector_stores.create(name=str(number)).id for number in range(3)]
         mark(stage, backend, *ids)
-        backend.asked, backend.dies = [], qdrant
+        backend.asked, backend.cuts = [], qdrant_line
         with pytest.raises(VectorStoreUnavailable):
             keep_house(stage, provider)
         assert len(backend.asked) == 1

@@ -25,6 +25,7 @@ from tests.providers.file_search.stage import (
     write,
 )
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
+from tests.support.line import Line
 from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
@@ -60,7 +61,7 @@ def record(store_id: str, state: StoreState) -> dict[str, Any]:
     }
 
 
-def make(qdrant: QdrantServer, name: str, dimensions: int = DIMENSIONS) -> None:
+def make(qdrant: QdrantServer | Line, name: str, dimensions: int = DIMENSIONS) -> None:
     """Make a collection behind the gateway's back, without the indexes that the gateway would make."""
     sparse = {"bm25": {"modifier": "idf"}}
     body = {"vectors": {"size": dimensions, "distance": "Cosine"}, "sparse_vectors": sparse}
@@ -136,47 +137,47 @@ def test_a_store_that_cannot_be_created_leaves_nothing(
 
 
 def test_a_store_that_is_created_during_an_outage_is_completed_afterwards(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, [], settings_for(qdrant, embeddings, **QUICK)) as stage:
+    with staged(tmp_path, [], settings_for(qdrant_line, embeddings, **QUICK)) as stage:
         client = stage.client()
         before = client.vector_stores.create(name="before").id
-        qdrant.kill()
+        qdrant_line.cut()
         during = client.vector_stores.create(name="during")
         assert during.status == "in_progress"
-        qdrant.start()
+        qdrant_line.mend()
         until(lambda: client.vector_stores.retrieve(during.id).status == "completed")
-    assert collections(qdrant) == {f"antwort_{before}", f"antwort_{during.id}"}
+    assert collections(qdrant_line) == {f"antwort_{before}", f"antwort_{during.id}"}
 
 
 def test_a_store_that_was_created_during_an_outage_is_made_by_the_first_write(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+    with staged(tmp_path, [], settings_for(qdrant_line, embeddings)) as stage:
         client = stage.client()
         client.vector_stores.create(name="before")  # which tells how long vectors are
-        qdrant.kill()
+        qdrant_line.cut()
         during = client.vector_stores.create(name="during").id
-        qdrant.start()
+        qdrant_line.mend()
         write(stage, during, {"text": "green tea"})
         found = client.vector_stores.retrieve(during)
     assert (found.status, found.file_counts.total, found.usage_bytes) == ("completed", 1, 9)
 
 
 def test_a_deletion_during_an_outage_is_completed_afterwards(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    provider = FileSearch.from_settings(settings_for(qdrant, embeddings, **QUICK))
+    provider = FileSearch.from_settings(settings_for(qdrant_line, embeddings, **QUICK))
     with staged(tmp_path, [], {}, provider=provider) as stage:
         client = stage.client()
         store, other = client.vector_stores.create(name="one"), client.vector_stores.create(name="two")
-        qdrant.kill()
+        qdrant_line.cut()
         assert client.vector_stores.delete(store.id).deleted
         assert stage.request("GET", f"/vector_stores/{store.id}").status_code == 404
         assert client.vector_stores.delete(store.id).deleted, "it can be asked for again"
-        qdrant.start()
+        qdrant_line.mend()
         until(lambda: set(records(provider, stage)) == {other.id})
-    assert collections(qdrant) == {f"antwort_{other.id}"}
+    assert collections(qdrant_line) == {f"antwort_{other.id}"}
 
 
 class Crashed(Provider):
@@ -203,21 +204,21 @@ def crashed(tmp_path: Path, store: str, state: StoreState) -> None:
 
 @pytest.mark.parametrize("has_collection", [False, True])
 def test_a_crash_during_creation_is_completed_at_the_next_start(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer, has_collection: bool
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer, has_collection: bool
 ) -> None:
     store = "vs_" + "1" * 32
     crashed(tmp_path, store, StoreState.CREATING)
     if has_collection:
-        make(qdrant, f"antwort_{store}")
-    qdrant.kill()
-    with staged(tmp_path, [], settings_for(qdrant, embeddings, **QUICK)) as stage:
+        make(qdrant_line, f"antwort_{store}")
+    qdrant_line.cut()
+    with staged(tmp_path, [], settings_for(qdrant_line, embeddings, **QUICK)) as stage:
         client = stage.client()
         assert client.vector_stores.retrieve(store).status == "in_progress"
-        qdrant.start()
+        qdrant_line.mend()
         until(lambda: client.vector_stores.retrieve(store).status == "completed")
         write(stage, store, {"text": "green tea"})
         assert client.vector_stores.search(store, query="green tea").data[0].score > 0.9
-    assert collections(qdrant) == {f"antwort_{store}"}
+    assert collections(qdrant_line) == {f"antwort_{store}"}
 
 
 @pytest.mark.parametrize("has_collection", [False, True])

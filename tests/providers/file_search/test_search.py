@@ -18,6 +18,7 @@ from tests.providers.file_search.stage import (
 )
 from tests.support.embeddings import EmbeddingServer, embedded
 from tests.support.fences import inside, outside
+from tests.support.line import Line
 from tests.support.qdrant import QdrantServer
 
 from antwort import Context
@@ -353,12 +354,12 @@ def test_when_the_query_cannot_be_embedded_words_are_searched_for_and_the_result
 
 
 def test_when_neither_works_it_is_an_error_result(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, searching("coffee"), settings_for(qdrant, embeddings)) as stage:
+    with staged(tmp_path, searching("coffee"), settings_for(qdrant_line, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
         embeddings.broken = True
-        qdrant.kill()
+        qdrant_line.cut()
         response = create(stage, False, input="?", tools=[tool(store)])
         [output] = outputs(stage)
     assert search_item(response).status == "failed"

@@ -18,6 +18,7 @@ from tests.providers.file_search.stage import (
     write,
 )
 from tests.support.embeddings import EmbeddingServer, Reply, Service
+from tests.support.line import Line
 from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
@@ -110,14 +111,14 @@ def test_a_recount_that_fails_leaves_no_count_behind(
 
 
 def test_what_is_in_a_store_is_known_without_the_vector_database_after_a_restart_too(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+    with staged(tmp_path, [], settings_for(qdrant_line, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
         write(stage, store, {"text": "green tea"}, {"text": "coffee"})
         before = stage.request("GET", f"/vector_stores/{store}").json()
-    qdrant.kill()
-    with staged(tmp_path, [], settings_for(qdrant, embeddings)) as stage:
+    qdrant_line.cut()
+    with staged(tmp_path, [], settings_for(qdrant_line, embeddings)) as stage:
         shown = stage.request("GET", f"/vector_stores/{store}")
         [listed] = stage.request("GET", "/vector_stores").json()["data"]
         renamed = stage.request("POST", f"/vector_stores/{store}", json={"name": "new"})
@@ -201,12 +202,12 @@ def test_words_are_searched_for_while_there_is_time_though_the_embedding_service
 
 
 def test_only_the_model_is_told_to_go_on_without(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, searching("tea"), settings_for(qdrant, embeddings)) as stage:
+    with staged(tmp_path, searching("tea"), settings_for(qdrant_line, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
         embeddings.broken = True
-        qdrant.kill()
+        qdrant_line.cut()
         direct = stage.request("POST", f"/vector_stores/{store}/search", json={"query": "tea"})
         create(stage, False, input="?", tools=[tool(store)])
         [output] = outputs(stage)
@@ -218,11 +219,11 @@ def test_only_the_model_is_told_to_go_on_without(
 
 
 def test_the_model_is_told_to_go_on_without_when_only_the_vector_database_is_away(
-    tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer
+    tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, searching("tea"), settings_for(qdrant, embeddings)) as stage:
+    with staged(tmp_path, searching("tea"), settings_for(qdrant_line, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
-        qdrant.kill()
+        qdrant_line.cut()
         direct = stage.request("POST", f"/vector_stores/{store}/search", json={"query": "tea"})
         create(stage, False, input="?", tools=[tool(store)])
         [output] = outputs(stage)

@@ -9,7 +9,7 @@ from tests.providers.file_search.ingestion.stage import IngestionStage, ingestin
 from tests.providers.file_search.ingestion.test_reception import Ask, job_of, worker
 from tests.providers.file_search.stage import settings_for
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
-from tests.support.qdrant import QdrantServer
+from tests.support.line import Line
 
 from antwort.providers.file_search.ingestion import desk, messages
 from antwort.providers.file_search.ingestion.messages import NewChunk
@@ -20,8 +20,8 @@ COMPLETE = messages.Complete([(0, 3, 0, 0, 0)], [""])
 
 
 @pytest.fixture
-def stage(tmp_path: Path, qdrant: QdrantServer, embeddings: EmbeddingServer) -> Iterator[IngestionStage]:
-    with ingesting(tmp_path, settings_for(qdrant, embeddings)) as stage:
+def stage(tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer) -> Iterator[IngestionStage]:
+    with ingesting(tmp_path, settings_for(qdrant_line, embeddings)) as stage:
         yield stage
 
 
@@ -30,10 +30,10 @@ def door(tmp_path: Path) -> Path:
     return tmp_path / "providers" / "file_search" / "workers.json"
 
 
-def attached_while_away(stage: IngestionStage, qdrant: QdrantServer) -> tuple[str, str]:
+def attached_while_away(stage: IngestionStage, qdrant_line: Line) -> tuple[str, str]:
     """Attach a file to a store whose vector database has gone."""
     store = stage.client.vector_stores.create(name="tea").id
-    qdrant.kill()
+    qdrant_line.cut()
     file_id = stage.upload("tea")
     stage.client.vector_stores.files.create(store, file_id=file_id)
     return store, file_id
@@ -47,28 +47,28 @@ async def indexed(ask: Ask) -> None:
 
 
 async def test_a_file_waits_for_a_vector_database_that_is_away_for_longer_than_it_is_tried(
-    stage: IngestionStage, door: Path, qdrant: QdrantServer
+    stage: IngestionStage, door: Path, qdrant_line: Line
 ) -> None:
-    store, file_id = attached_while_away(stage, qdrant)
+    store, file_id = attached_while_away(stage, qdrant_line)
     async with worker(door) as ask:
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
             refused = (await ask(CHUNK)).error
             assert refused == "The vector database cannot be reached."
             assert (await ask(messages.Release(refused, 0.0))).error is None
-        qdrant.start()
+        qdrant_line.mend()
         await indexed(ask)
     assert stage.settled(store, file_id).status == "completed"
 
 
 async def test_a_file_is_written_into_a_store_that_was_created_while_the_vector_database_was_away(
-    stage: IngestionStage, door: Path, qdrant: QdrantServer
+    stage: IngestionStage, door: Path, qdrant_line: Line
 ) -> None:
     stage.client.vector_stores.create(name="before")  # which tells how long vectors are
-    qdrant.kill()
+    qdrant_line.cut()
     file_id = stage.upload("tea")
     during = stage.client.vector_stores.create(name="during", file_ids=[file_id]).id
-    qdrant.start()
+    qdrant_line.mend()
     async with worker(door) as ask:
         await indexed(ask)
     assert stage.settled(during, file_id).status == "completed"
@@ -76,15 +76,15 @@ async def test_a_file_is_written_into_a_store_that_was_created_while_the_vector_
 
 
 async def test_a_file_that_cannot_be_read_is_told_why_when_the_vector_database_is_back(
-    stage: IngestionStage, door: Path, qdrant: QdrantServer, monkeypatch: pytest.MonkeyPatch
+    stage: IngestionStage, door: Path, qdrant_line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(desk, "_AWAY", 0.0)
-    store, file_id = attached_while_away(stage, qdrant)
+    store, file_id = attached_while_away(stage, qdrant_line)
     async with worker(door) as ask:
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
             assert (await ask(messages.Fail("invalid_file", "It is empty."))).error is None
-        qdrant.start()
+        qdrant_line.mend()
         await job_of(ask)
         await ask(messages.Fail("invalid_file", "It is empty."))
     failed = stage.settled(store, file_id)
