@@ -5,6 +5,7 @@ import gzip
 import json
 import socket
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -244,6 +245,77 @@ async def test_a_sink_that_fails_closes_the_connection(server: ModelServer, conn
         with pytest.raises(RuntimeError, match="client is gone"):
             await connect().run(a_request(stream=True), Broken())
         await left.wait()
+
+
+class QuickNotes(Notes):
+    """Sends what came at once, but now and then it has to wait; it fails when it is told to."""
+
+    def __init__(self, *, waits: bool = False, fails: bool = False) -> None:
+        super().__init__()
+        self.tasks: list[object] = []
+        self._waits = waits
+        self._fails = fails
+
+    @override
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        self.tasks.append(asyncio.current_task())
+        super().text_burst(deltas)
+
+    def flush_now(self) -> bool:
+        if self._fails:
+            raise RuntimeError("the client is gone")
+        self.progress.set()
+        return not self._waits
+
+
+def paced(notes: Notes, *pieces: bytes) -> Callable[[Exchange], Awaitable[None]]:
+    """Return a server that sends each piece when the one before has been passed on."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.begin_stream()
+        for piece in pieces:
+            await exchange.chunk(piece)
+            await notes.progress.wait()
+            notes.progress.clear()
+        await exchange.chunk(delta("stop"))
+        await exchange.chunk(DONE)
+        await exchange.chunk(b"")
+
+    return script
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_sink_that_need_not_wait_is_fed_without_a_change_of_tasks(
+    server: ModelServer, connect: Connect, waits: bool
+) -> None:
+    notes = QuickNotes(waits=waits)
+    words = [f"{number} " for number in range(9)]
+    server.scripts.append(paced(notes, *(delta(content=word) for word in words)))
+    async with asyncio.timeout(GUARD):
+        await connect().run(a_request(stream=True), notes)
+    assert notes.calls == [*(("text", word) for word in words), ("finish", "stop")]
+    if not waits:  # the first is waited for: until the model begins it may think
+        assert notes.tasks == [asyncio.current_task()] + [None] * 8
+
+
+async def test_a_quick_sink_that_fails_is_not_taken_for_the_server(server: ModelServer, connect: Connect) -> None:
+    notes, backend = QuickNotes(fails=True), connect()
+    breaker = CircuitBreaker("local", backend.is_there)
+    server.scripts.append(paced(notes, delta(content="Hel"), delta(content="lo")))
+    async with asyncio.timeout(GUARD):
+        with pytest.raises(RuntimeError, match="client is gone"):
+            await Guarded(backend, breaker).run(a_request(stream=True), notes)
+    assert not breaker.failures
+
+
+async def test_what_is_handed_over_counts_for_the_length_of_an_answer(server: ModelServer, connect: Connect) -> None:
+    notes = QuickNotes()
+    piece = delta(content="x" * 100)
+    server.scripts.append(paced(notes, *[piece] * 9))
+    async with asyncio.timeout(GUARD):
+        with pytest.raises(BadGatewayError, match="max_answer_bytes"):
+            await connect(max_answer_bytes=4 * len(piece)).run(a_request(stream=True), notes)
+    assert len(notes.calls) == 4
 
 
 # --- failures -------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Streams: signs of life, clients that do not read, clients that leave."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,6 +9,7 @@ from typing_extensions import override
 
 from antwort.concurrency.stragglers import Straggler, Stragglers
 from antwort.server.exchange import Exchange
+from antwort.server.flow_control import FlowControl
 from antwort.server.sse import DONE, LARGE, EventStream, Heartbeats, frame, while_connected
 from antwort.web.asgi_scope import EXCHANGE
 
@@ -164,6 +166,88 @@ async def test_a_sign_of_life_that_comes_too_late_does_not_stand_in_a_large_even
     await client.has_read.wait()
     await _read_on(client, asyncio.create_task(late), writing)
     assert client.body == frame("response.output_text.done", HUGE)
+
+
+class Wire:
+    """What an exchange writes to."""
+
+    def __init__(self) -> None:
+        self.written: list[bytes] = []
+
+    def write(self, data: bytes) -> None:
+        self.written.append(data)
+
+    def close(self) -> None:
+        """Be closed."""
+
+
+async def _streaming() -> tuple[EventStream, Exchange, Wire]:
+    wire: Any = Wire()
+    exchange = Exchange({"type": "http", "method": "POST"}, wire, FlowControl(wire), (), on_end=lambda: None)
+    stream = EventStream(exchange.send, exchange)
+    stream.put("a", b"{}")
+    await stream.flush()
+    wire.written.clear()
+    return stream, exchange, wire
+
+
+def _chunk(*frames: bytes) -> bytes:
+    body = b"".join(frames)
+    return b"%x\r\n%b\r\n" % (len(body), body)
+
+
+async def test_what_need_not_wait_is_written_at_once_as_it_would_be_otherwise() -> None:
+    stream, _, wire = await _streaming()
+    assert stream.flush_now is not None
+    assert stream.flush_now()
+    stream.put("a", b"1", b"2")
+    stream.put("b", b"3")
+    assert stream.flush_now()
+    stream.put("c", b"4")
+    await stream.flush()
+    first = _chunk(frame("a", b"1"), frame("a", b"2"), frame("b", b"3"))
+    assert wire.written == [first, _chunk(frame("c", b"4"))]
+
+
+def _pause(stream: EventStream, exchange: Exchange) -> None:
+    stream.put("a", b"1")
+    exchange.flow.pause_writing()
+
+
+def _leave(stream: EventStream, exchange: Exchange) -> None:
+    stream.put("a", b"1")
+    exchange.leave()
+
+
+def _say_much(stream: EventStream, _: Exchange) -> None:
+    stream.put("a", HUGE)
+
+
+@pytest.mark.parametrize("happens", [_pause, _leave, _say_much])
+async def test_what_has_to_wait_is_not_written_at_once_and_not_lost(
+    happens: Callable[[EventStream, Exchange], None],
+) -> None:
+    stream, exchange, wire = await _streaming()
+    happens(stream, exchange)
+    assert stream.flush_now is not None
+    assert not stream.flush_now()
+    assert wire.written == []
+    exchange.flow.resume_writing()
+    await stream.flush()
+    await stream.end()
+    whole = b"".join(wire.written)
+    assert (b"event: a" in whole) != exchange.disconnected, "nobody writes to who has left"
+
+
+async def test_nothing_is_written_at_once_before_the_head_of_an_answer_or_without_an_exchange() -> None:
+    wire: Any = Wire()
+    exchange = Exchange({"type": "http", "method": "POST"}, wire, FlowControl(wire), (), on_end=lambda: None)
+    stream = EventStream(exchange.send, exchange)
+    stream.put("a", b"1")
+    assert stream.flush_now is not None
+    assert not stream.flush_now()
+    assert wire.written == []
+    assert EventStream(exchange.send).flush_now is None
 
 
 async def _ended(stream: EventStream) -> None:

@@ -206,6 +206,15 @@ class TurnSink(Protocol):
         """
 
 
+def quick_flush(sink: object) -> Callable[[], bool] | None:
+    """Return what does the same as `flush` of a sink if nothing has to be waited for, and tells whether it has done so.
+
+    That is the `flush_now` of those sinks that have one, and None for the others.
+    """
+    found: Callable[[], bool] | None = getattr(sink, "flush_now", None)
+    return found
+
+
 class ModelInfo(msgspec.Struct, frozen=True):
     """A model that can be asked."""
 

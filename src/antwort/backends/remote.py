@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeAlias
 import msgspec
 from msgspec.structs import replace
 
-from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink
+from antwort.backends.base import EncodedTools, ModelInfo, ModelRequest, TurnSink, quick_flush
 from antwort.backends.errors import (
     BROKEN,
     DEADLINE,
@@ -241,6 +241,7 @@ class RemoteBackend(ABC):
         turn = self.reader(sink, alternatives)
         events = EventSplitter(self.limits)
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
+        at_once = _taking(turn, feed, flush_now) if (flush_now := quick_flush(sink)) is not None else None
         patient = True
         while data := await chunk():
             if len(data) > PORTION:  # a long burst does not keep everybody else waiting
@@ -259,6 +260,8 @@ class RemoteBackend(ABC):
                 patient = False
                 reply.limit_silence(self.transport.timeouts.chunk)
             await flush()
+            if at_once is not None and not patient and await _take_at_once(reply, turn, at_once, flush):
+                break
         if not turn.done:
             await _take_slices(turn, events.end(), flush)
         turn.end()  # whoever has asked sends what is left, with what it says to it
@@ -266,6 +269,33 @@ class RemoteBackend(ABC):
 
     async def _refusal(self, reply: Reply, model: str) -> APIError:
         return reply_error(self.name, model, reply.status, reply.headers, await reply.head(MAX_ERROR))
+
+
+def _taking(
+    turn: AnswerReader, feed: Callable[[bytes], list[bytes]], flush_now: Callable[[], bool]
+) -> Callable[[bytes], bool]:
+    """Return what takes a piece of a stream and sends what comes of it; it wants more as long as nobody has to wait."""
+    take = turn.take
+
+    def take_at_once(data: bytes) -> bool:
+        try:
+            for payload in feed(data):
+                take(payload)
+        finally:  # what came before an error was said
+            turn.pass_on()
+        return not turn.done and flush_now()
+
+    return take_at_once
+
+
+async def _take_at_once(
+    reply: Reply, turn: AnswerReader, taker: Callable[[bytes], bool], flush: Callable[[], Awaitable[None]]
+) -> bool:
+    """Have what comes taken as it comes, as far as that can be; tell whether the answer has ended with it."""
+    await reply.hand_over(taker)
+    if not turn.done:
+        await flush()
+    return turn.done
 
 
 async def _take_slices(turn: AnswerReader, payloads: Sequence[bytes], flush: Callable[[], Awaitable[None]]) -> None:

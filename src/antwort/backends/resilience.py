@@ -14,7 +14,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
-from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink, WholeTurn
+from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink, WholeTurn, quick_flush
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.errors import (
     BUSY,
@@ -48,6 +48,7 @@ class WatchedSink(Struct, eq=False):
     """What is called when the turn begins."""
     begun: bool = False
     _error: BaseException | None = None
+    _flush_sink: Callable[[], bool] | None = None
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Pass it on."""
@@ -155,6 +156,19 @@ class WatchedSink(Struct, eq=False):
         """Have it pass on what it took."""
         try:
             await self._sink.flush()
+        except BaseException as error:
+            self._error = error
+            raise
+
+    @property
+    def flush_now(self) -> Callable[[], bool] | None:
+        """What has it pass that on at once, if it can."""
+        self._flush_sink = quick_flush(self._sink)
+        return None if self._flush_sink is None else self._flush_now
+
+    def _flush_now(self) -> bool:
+        try:
+            return self._flush_sink is not None and self._flush_sink()
         except BaseException as error:
             self._error = error
             raise

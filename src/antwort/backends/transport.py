@@ -6,7 +6,7 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic
 from types import MappingProxyType
 from typing import Any
@@ -114,6 +114,10 @@ class Reply(Struct, eq=False):
             self.abort()
             raise limits.excess(f"an answer of more than {limits.answer_bytes:,} bytes", "max_answer_bytes")
         return data
+
+    async def hand_over(self, taker: Callable[[bytes], bool]) -> None:
+        """Give what arrives to a function at once, until it wants no more or there is something for `chunk`."""
+        self._size += await self._exchange.hand_over(taker, self._transport.limits.answer_bytes - self._size)
 
     def limit_silence(self, seconds: float) -> None:
         """Let the server be silent for so long from now on, between two pieces of a stream."""

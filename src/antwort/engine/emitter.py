@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from antwort.backends.base import UNFINISHED, WholeTurn
+from antwort.backends.base import UNFINISHED, WholeTurn, quick_flush
 from antwort.backends.pieces import Pieces
 from antwort.backends.usage import logprobs_size
 from antwort.context import Sources
@@ -122,6 +122,7 @@ class Emitter:
     finish_reason: str | None = None
     first_piece_at: float | None = None
     """When the turn gave its first piece, on the clock of `time.perf_counter()`; None if nobody listens."""
+    _flush_sink: Callable[[], bool] | None = None
     _before = 0
     """How many items there were when the turn began."""
 
@@ -136,6 +137,7 @@ class Emitter:
         self.response = response
         self.events = SILENT if sink is None else Events(sink.put, sequence, manner.thoughts)
         self._flush = _nothing if sink is None else sink.flush
+        self._sink = sink
         self._manner = manner
         self.client_functions: Collection[str] = ()
         self._positions = list(positions)
@@ -303,6 +305,17 @@ class Emitter:
         if self._room < 0:
             raise AnswerTooLongError
         return self._flush()
+
+    @property
+    def flush_now(self) -> Callable[[], bool] | None:
+        """What does the same if nothing has to be waited for; None if the sink has no such thing."""
+        self._flush_sink = quick_flush(self._sink)
+        return None if self._flush_sink is None else self._flush_now
+
+    def _flush_now(self) -> bool:
+        if self._room < 0:
+            raise AnswerTooLongError
+        return self._flush_sink is not None and self._flush_sink()
 
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: it was cut off, whatever the model server says."""

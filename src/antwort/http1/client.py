@@ -5,10 +5,11 @@ as it comes: what does not end, be it interim answers, heads, trailers or what f
 """
 
 import asyncio
+import contextvars
 import socket
 import ssl
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import TypeAlias, cast
 
@@ -32,6 +33,8 @@ SLICE = 512 * 1024
 """Bytes of a request that are sent before others get their turn."""
 MAX_HEAD = 64 * 1024
 """Bytes of an answer's head, and between two pieces of its content."""
+AT_ONCE = 32 * 1024
+"""Bytes that are handed over in one piece; with more, others have their turn before."""
 MAX_INTERIM = 32
 """Interim answers (1xx) before the real one."""
 MAX_PIECE = 256 * 1024
@@ -125,6 +128,12 @@ class Connection(asyncio.Protocol):
         self._handle: int | None = None
         """The system's own name for the connection, unless what is sent has to be encrypted."""
         self._waiter: asyncio.Future[None] | None = None
+        self._taker: Callable[[bytes], bool] | None = None
+        """Gets what comes at once, instead of whoever waits."""
+        self._context: contextvars.Context | None = None
+        """The context in which it is called."""
+        self._room = 0
+        """Bytes that it may still get."""
         self._silence = 0.0
         self._heard = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -172,7 +181,10 @@ class Connection(asyncio.Protocol):
             return
         waiter = self._waiter
         if waiter is not None and not waiter.done():
-            waiter.set_result(None)
+            if self._context is None or self._taker is None:
+                waiter.set_result(None)
+            elif self._size or self.complete:
+                self._hand_over(self._context, self._taker, waiter)
         elif (self._size > HIGH_WATER or len(self._body) > MANY_PIECES) and not self._paused:
             self._paused = True
             self.transport.pause_reading()
@@ -339,6 +351,40 @@ class Connection(asyncio.Protocol):
             nothing += len(data) - len(unpacker.rest)
             if nothing > self._client.max_head:  # it stands between two pieces of the content, as much else can
                 raise self._excess()
+
+    async def hand_over(self, taker: Callable[[bytes], bool], room: int) -> int:
+        """Give what arrives to a function, as it arrives, until it wants no more; return how many bytes that was.
+
+        It is over, too, as soon as there is something for `chunk`: the end, a failure, what has to be unpacked, much at
+        once, or more than `room`. The function is called by the event loop itself, in the context of whoever waits
+        here: who reads many small pieces saves a turn of the loop and a change of tasks for each. What it raises is
+        raised here.
+        """
+        if self._body or self.complete or self.error is not None or self._unpacker is not None:
+            return 0
+        waiter = self.news()
+        self._taker, self._room, self._context = taker, room, contextvars.copy_context()
+        try:
+            await waiter
+        finally:
+            self._taker = self._waiter = self._context = None  # they have the stream
+        return room - self._room
+
+    def _hand_over(
+        self, context: contextvars.Context, taker: Callable[[bytes], bool], waiter: "asyncio.Future[None]"
+    ) -> None:
+        size = self._size
+        if not 0 < size <= AT_ONCE or size > self._room:
+            waiter.set_result(None)
+            return
+        self._room -= size
+        try:
+            wants_more = context.run(taker, self._taken())
+        except BaseException as error:  # noqa: BLE001 - it is raised where the stream is waited for
+            waiter.set_exception(error)
+        else:
+            if not wants_more or self.complete:
+                waiter.set_result(None)
 
     def _taken(self) -> bytes:
         data = b"".join(self._body)  # no copy of a single one

@@ -181,6 +181,16 @@ class Exchange(msgspec.Struct, eq=False):
         else:
             self._go_on(message.get("body", b""), more=message.get("more_body", False))
 
+    def go_on_now(self, body: bytes) -> bool:
+        """Send a piece of the body of an answer that has begun and does not end with it, unless there is more to it.
+
+        Tell whether it was sent: if not, it is for `send`, which may have to wait, or to write something else before.
+        """
+        if not self._chunked or self._head or self.flow.write_paused or self.disconnected or self.response_complete:
+            return False
+        self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+        return True
+
     # --- how an answer is written ------------------------------------------------------------------------------------
 
     def _begin(self, message: Message) -> None:

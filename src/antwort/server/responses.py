@@ -25,7 +25,7 @@ from antwort.server.sse import DONE, EventStream, Heartbeats, Tail, frame, while
 from antwort.storage.base import ACTIVE
 from antwort.types import JSON
 from antwort.web.answers import send_json, send_struct
-from antwort.web.asgi_scope import CONTEXT, named_headers
+from antwort.web.asgi_scope import CONTEXT, EXCHANGE, named_headers
 from antwort.web.bodies import read_body, require_json
 from antwort.web.pagination import (
     After,
@@ -234,7 +234,7 @@ class ResponseEndpoints:
         return Tail(events, self._heartbeats, self._stragglers)
 
     async def _stream(self, plan: Plan, scope: Scope, receive: Receive, send: Send) -> None:
-        stream = EventStream(send)
+        stream = EventStream(send, scope.get(EXCHANGE))
         loop = self._engine.loop(plan, self._engine.journal(plan), stream)
         loop.farewell = _stopping
         with self._heartbeats.watching(stream):

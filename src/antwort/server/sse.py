@@ -55,8 +55,10 @@ def frame(kind: str, data: bytes) -> bytes:
 class EventStream:
     """The sink of a foreground stream: collects frames and writes them with one `send` for each flush."""
 
-    def __init__(self, send: Send) -> None:
+    def __init__(self, send: Send, exchange: Exchange | None = None) -> None:
+        """Take what sends, and the exchange to which that leads, if it is known."""
         self._send = send
+        self._exchange = exchange
         self._frames: list[bytes | memoryview] = []
         """What waits to be written; the first may be the rest of a frame."""
         self._slicing: asyncio.Lock | None = None
@@ -80,6 +82,25 @@ class EventStream:
             return self._write_sliced()
         self._frames = []
         return self._write(b"".join(frames))
+
+    @property
+    def flush_now(self) -> Callable[[], bool] | None:
+        """What does the same if nothing has to be waited for, and tells whether it has; None if nobody knows that."""
+        return None if self._exchange is None else self._flush_now
+
+    def _flush_now(self) -> bool:
+        frames, exchange = self._frames, self._exchange
+        if not frames:
+            return True
+        if exchange is None or self._beating or self._slicing is not None:
+            return False
+        body = b"".join(frames)
+        if len(body) > LARGE or not exchange.go_on_now(body):
+            self._frames = [body]
+            return False
+        self._frames = []
+        self.last = self._now()
+        return True
 
     async def open(self) -> None:
         """Write the headers, before there is anything to say."""
