@@ -405,6 +405,21 @@ if os.fork() == 0:
 '; echo left""",
     ),
     ("a process that holds the output open", "sleep @mark@ & echo left"),
+    ("a process that is started at the end", "trap '(sleep 0.5; touch late) & echo left' EXIT"),
+    (
+        "a process that goes on when its group is left alone",
+        "(trap 'touch late' HUP CONT; kill -STOP $BASHPID; touch late) & sleep 0.05; echo left",
+    ),
+    (
+        "a child of one that waits for it",
+        """python3 -c '
+import os
+if os.fork() == 0:
+    os.setsid()
+    os.posix_spawn("/bin/sh", ["sh", "-c", "trap : 1 2 15; sleep 0.5; touch late"], {})
+    os.wait()
+'; echo left""",
+    ),
     ("a process that ignores signals", "(trap '' TERM HUP INT; sleep 0.5; touch late) & disown; echo left"),
 ]
 """What is left behind when the command ends; it must not live long enough to touch anything."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from antwort.sandbox import Finished
+from antwort.sandbox.usage import is_stopped
 
 SECRET = "the-secret-that-nobody-in-a-sandbox-may-see"
 KINDS = ("root", "ordinary") if os.geteuid() == 0 else ("ordinary",)
@@ -63,6 +64,8 @@ class Machine:
     def check_unharmed(self) -> None:
         """Nothing outside has changed, and nobody has called."""
         assert self.victim.poll() is None, "a process outside was ended"
+        assert not is_stopped(self.victim.pid), "a process outside was stopped"
+        assert os.getpriority(os.PRIO_PROCESS, self.victim.pid) == os.getpriority(os.PRIO_PROCESS, 0)
         for name in ("database", "key", "other"):
             assert SECRET in Path(self.places[name]).read_text()
         for listener in self.listeners:

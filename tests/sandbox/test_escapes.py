@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 from tests.sandbox.attempts import ATTEMPTS, BOMBS, LATE, Attempt
+from tests.sandbox.evasions import EVASIONS
 from tests.sandbox.stage import KINDS, SECRET, Machine, machine
+from tests.sandbox.tries import TRIES, trying
 
 
 @pytest.fixture(scope="module", params=KINDS)
@@ -44,9 +46,27 @@ def test_limits_hold_without_control_groups(outside_without_groups: Machine, att
     check_contained(outside_without_groups, attempt)
 
 
+def check_tries(outside: Machine) -> None:
+    done = outside.run(trying())
+    told = done.stdout.decode()
+    assert (done.ending, done.exit_code) == ("exit", 0), done
+    assert [line for line in told.splitlines() if not line.startswith("contained: ")] == []
+    assert [name for name in TRIES if f"contained: {name}\n" not in told] == []
+    assert SECRET not in told + done.stderr.decode()
+    outside.check_unharmed()
+
+
+def test_what_one_process_tries_one_after_the_other_is_contained(outside: Machine) -> None:
+    check_tries(outside)
+
+
+def test_what_one_process_tries_is_contained_without_control_groups(outside_without_groups: Machine) -> None:
+    check_tries(outside_without_groups)
+
+
 def test_there_are_many_attempts() -> None:
-    names = [attempt.name for attempt in ATTEMPTS]
-    assert len(set(names)) == len(names) >= 90
+    names = [attempt.name for attempt in ATTEMPTS] + [*TRIES, *EVASIONS]
+    assert len(set(names)) == len(names) >= 300
 
 
 def test_nothing_lives_on_after_the_end_of_a_command(outside: Machine) -> None:
