@@ -51,6 +51,11 @@ ABSENT = {"pytest"}
 """What is imported only by whoever has it."""
 
 
+def _last_name(function: ast.expr) -> str | None:
+    """Return what stands last where a function is called by its name."""
+    return function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", None)
+
+
 def imported() -> list[set[str]]:
     """Return the names on PyPI of what the source imports; several where a module is spread over packages."""
     modules: set[str] = set()
@@ -60,7 +65,7 @@ def imported() -> list[set[str]]:
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None:
                 modules.add(node.module.partition(".")[0])
-            elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+            elif isinstance(node, ast.Call) and _last_name(node.func) == "import_module":
                 modules |= {str(arg.value).partition(".")[0] for arg in node.args if isinstance(arg, ast.Constant)}
     homes = packages_distributions()
     foreign = modules - sys.stdlib_module_names - {"antwort"}

@@ -12,6 +12,7 @@ import httpx
 import pytest
 from tests.http.sdk import served
 from tests.runs.processes import ServerProcess
+from tests.support.crossed import crossed
 
 from antwort.backends.pieces import Pieces
 from antwort.config import BackendConfig
@@ -165,8 +166,9 @@ async def test_an_endless_answer_takes_little_memory_and_little_room(tmp_path: P
     assert size_of(tmp_path) < 16 * 1024**2
 
 
-@pytest.mark.parametrize("background", [False, True])
-@pytest.mark.parametrize("include", [[], ["message.output_text.logprobs"]], ids=["not asked for", "asked for"])
+@pytest.mark.parametrize(
+    ("background", "include"), crossed([False, True], [[], ["message.output_text.logprobs"]]), ids=str
+)
 async def test_endless_log_probabilities_take_little_memory(
     tmp_path: Path, include: list[str], background: bool
 ) -> None:

@@ -24,6 +24,8 @@ ROUNDS = 10 if FULL else 1
 FIRST, MOST = 6, 20
 """Runs of a round: so many have begun when the outage does, and so many at most are asked for."""
 PATIENCE = 120.0
+PAUSE = 0.02
+"""Seconds between two looks: who looks all the time takes from the server what it looks for."""
 BACKEND = {"connect_timeout": 1.0, "first_byte_timeout": 0.5, "chunk_timeout": 0.5, "retries": 0}
 """The deadlines of the model server, so short that every outage is longer."""
 
@@ -152,16 +154,25 @@ async def suffer(clients: Clients, server: ServerProcess, outage: Outage) -> Non
     asking = asyncio.create_task(clients.ask(stop))
     while len(clients.asking) < first:
         await clients.client.get("/healthz")
+        await asyncio.sleep(PAUSE)
     before = server.errors.count(waits)
     await asyncio.to_thread(outage.begin, server)
     try:
         while server.errors.count(waits) < before + 3:
             await clients.client.get("/healthz")
-        while outage.of_store and (await clients.client.get("/readyz")).status_code == 200:
-            pass
+            await asyncio.sleep(PAUSE)
+        if outage.of_store:
+            await until_ready(clients.client, False)
         stop.set()
     finally:
         await asyncio.to_thread(outage.end, server)
     await asking
-    while (await clients.client.get("/readyz")).status_code != 200:
-        pass
+    await until_ready(clients.client, True)
+
+
+async def until_ready(client: httpx.AsyncClient, ready: bool) -> None:
+    """Wait until the server says that it is ready, or that it is not."""
+    while True:
+        if ((await client.get("/readyz")).status_code == 200) is ready:
+            return
+        await asyncio.sleep(PAUSE)

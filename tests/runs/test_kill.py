@@ -18,7 +18,7 @@ from antwort.engine.history import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 
-SERVERS, ROUNDS = (4, 25) if os.environ.get("ANTWORT_TEST_FULL") else (2, 5)
+SERVERS, ROUNDS = (4, 25) if os.environ.get("ANTWORT_TEST_FULL") else (2, 3)
 """Kills of each of so many servers."""
 RUNS = 5
 """Runs accepted in one round, if the kill does not come before."""

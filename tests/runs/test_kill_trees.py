@@ -17,7 +17,7 @@ from antwort.engine.history import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 
-ROUNDS = 50 if os.environ.get("ANTWORT_TEST_FULL") else 5
+ROUNDS = 50 if os.environ.get("ANTWORT_TEST_FULL") else 3
 """Kills of each of the two servers."""
 LATEST = 0.6
 """Seconds until a kill comes, at the latest; a tree takes about as long, if it is answered at once."""

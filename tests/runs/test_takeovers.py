@@ -17,7 +17,7 @@ from antwort.runs.takeovers import Takeover, TakeoverQueue
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
 
 FULL = "ANTWORT_TEST_FULL" in os.environ
-INNOCENT = 40 if FULL else 20
+INNOCENT = 40 if FULL else 10
 POISON = 3 if FULL else 1
 PATIENCE = 60.0
 

@@ -13,7 +13,7 @@ import pytest
 from tests.runs.processes import ServerProcess
 from tests.support.parrot import calls_for, parrot
 
-CALLS = 5000 if os.environ.get("ANTWORT_TEST_FULL") else 250
+CALLS = 5000 if os.environ.get("ANTWORT_TEST_FULL") else 100
 """Programs that are started in the sandbox, under each loop."""
 AT_ONCE = 4
 """Calls in one answer of the model."""
