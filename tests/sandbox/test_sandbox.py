@@ -4,6 +4,8 @@ import asyncio
 import os
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -291,6 +293,27 @@ async def test_a_command_that_nobody_lets_begin_never_does(folder: Path, monkeyp
         waiting.stdin.close()
         await waiting.wait()
     assert names(folder) == []
+
+
+@pytest.fixture
+def stages(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Path]]:
+    """Folders that everybody can enter, where root shows things; each has another one in it."""
+    with tempfile.TemporaryDirectory() as place:
+        Path(place).chmod(0o755)
+        found = [Path(place, name) for name in ("first", "second", "third", "fourth", "fifth")]
+        for stage in found:
+            (stage / "shown").mkdir(parents=True)
+            (stage / "shown" / "file").write_text(stage.name)
+        (found[2] / "own").mkdir()
+        (found[2] / "link").symlink_to(found[1] / "shown")
+        monkeypatch.setattr(bubblewrap, "_STAGES", tuple(map(str, found)))
+        yield found
+
+
+async def test_further_folders_can_be_where_root_shows_things_to_others(stages: list[Path]) -> None:
+    shown = [stages[0] / "shown", stages[2] / "link"]
+    done = await Sandbox().run(["cat", *(str(path / "file") for path in shown)], stages[2] / "own", readonly=shown)
+    assert done.stdout == b"firstsecond"
 
 
 async def test_a_command_has_as_many_processors_as_it_may_where_groups_hold_its_memory_only(folder: Path) -> None:

@@ -37,8 +37,11 @@ OF_THE_HOST = ("cmdline", "diskstats", "fs", "keys", "locks", "partitions", "swa
 _FEW_FILES, _FEW_SIGNALS = 128, 1024
 _NO_MEMORY_BY_A_DEVICE = ("--dev-bind", "/dev/full", "/dev/zero")
 """What can be read is the same; who maps `/dev/zero` has shared memory of which nobody sees how much it is."""
-_STAGES = ("/mnt", "/media", "/srv", "/run")
-"""Folders that every system has and everybody can enter: where root shows things to whom they are for."""
+_STAGES = ("/mnt", "/media", "/srv", "/opt", "/home", "/run")
+"""Folders that every system has and everybody can enter: where root shows things to whom they are for.
+
+What is in them is not seen by who sets up the sandbox, so those are taken in which nothing is that is to be shown.
+"""
 TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
 """The programs that the sandbox needs, and the packages that have them."""
 
@@ -163,7 +166,9 @@ class Descent(Struct, frozen=True):
         """Return how that is for what a process is to see."""
         if user is None:
             return cls(seen.folder, None)
-        stage, rooms = [place for place in _STAGES if Path(place).is_dir()][:2]
+        shown = [*seen.readonly, *(Path(os.path.realpath(path)) for path in seen.readonly)]
+        free = (place for place in _STAGES if not any(path.is_relative_to(place) for path in shown))
+        stage, rooms = [place for place in free if Path(place).is_dir()][:2]
         return cls(seen.folder, user, stage, rooms, [path for path in seen.readonly if not _is_reachable(path)])
 
     def source(self, path: Path) -> str:
