@@ -34,7 +34,26 @@ async def test_a_model_server_gets_the_tools_that_are_allowed(
     assert [tool["name"] for tool in response.tools] == ["look", "book", "calculate"]
 
 
-@pytest.mark.parametrize("choice", ["none", {"type": "function", "name": "look"}, {**CHOICE, "mode": "none"}])
+@pytest.mark.parametrize(("setting", "names"), [("fewer", ["calculate"]), ("all", ["look", "book", "calculate"])])
+async def test_of_a_function_that_is_chosen_by_name_a_server_needs_to_know_only_that_it_must_call(
+    tmp_path: Path, setting: Any, names: list[str]
+) -> None:
+    """Ollama heeds no choice, llama.cpp and LM Studio none that is a name: what they do not see they do not call."""
+    with ScriptServer([turn(calls=[call("calculate", expression="6*7")]), turn("It is 42.")]) as server:
+        backends = {"local": BackendConfig(url=server.url, allowed_tools=setting)}
+        async with Antwort(Config(data_dir=tmp_path, backends=backends)) as app:
+            choice = {"type": "function", "name": "calculate"}
+            response = await app.run("6*7?", model="scripted", tools=[*TOOLS, SUM], tool_choice=choice)
+    first, second = server.requests
+    assert [tool["function"]["name"] for tool in first["tools"]] == names
+    named = {"type": "function", "function": {"name": "calculate"}}
+    assert first["tool_choice"] == ("required" if len(names) == 1 else named)
+    # What was required is done: the model may call what it likes, or answer.
+    assert (len(second["tools"]), second["tool_choice"]) == (3, "auto")
+    assert response.tool_choice == choice
+
+
+@pytest.mark.parametrize("choice", ["none", {**CHOICE, "mode": "none"}])
 async def test_other_choices_leave_all_of_them(tmp_path: Path, choice: Any) -> None:
     with ScriptServer(["Well."]) as server:
         backends = {"local": BackendConfig(url=server.url)}

@@ -73,13 +73,20 @@ def test_tools_have_the_shape_of_chat_completions() -> None:
         ("auto", "auto"),
         ("none", "none"),
         ("required", "required"),
-        ({"type": "function", "name": "add"}, {"type": "function", "function": {"name": "add"}}),
+        ({"type": "function", "name": "add"}, "required"),
     ],
 )
 def test_the_choice_of_a_tool_is_sent_with_the_tools(choice: Any, sent: Any) -> None:
     fields = added(tools=[TOOL], tool_choice=choice, parallel_tool_calls=False)
     assert fields["tool_choice"] == sent
     assert fields["parallel_tool_calls"] is False
+
+
+def test_a_function_that_is_chosen_by_name_is_named_where_there_are_others_and_to_openai() -> None:
+    chosen, named = {"type": "function", "name": "add"}, {"type": "function", "function": {"name": "add"}}
+    assert added(tools=[TOOL, {**TOOL, "name": "other"}], tool_choice=chosen)["tool_choice"] == named
+    openai = ChatDialect(named_choice=True)
+    assert body(openai, tools=[TOOL], tool_choice=chosen)["tool_choice"] == named
 
 
 def test_a_choice_that_names_no_function_is_refused() -> None:

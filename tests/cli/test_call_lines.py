@@ -29,6 +29,8 @@ def price(item: str) -> str:
     return item + ': 3'
 """
 
+OFFERED = ("--function", "run_program")
+
 
 @pytest.mark.parametrize("where", ["here", "server"])
 def test_calls_and_failures_are_a_line_each_on_standard_error(
@@ -49,6 +51,23 @@ def test_calls_and_failures_are_a_line_each_on_standard_error(
     assert len(failed) == 1
     assert failed[0].startswith("✗ price: ")
     assert "not for sale" in failed[0]
+
+
+@pytest.mark.parametrize("where", ["here", "server"])
+def test_a_program_and_what_it_calls_are_a_line_each(cli: Cli, plugin: Plugin, tmp_path: Path, where: str) -> None:
+    plugin("shop", SHOP)
+    program = call("run_program", code="print(await price(item='tea'))")
+    script = [turn(calls=[program]), turn(calls=[call("run_program", code="1/0")]), turn("Tea is 3.")]
+    if where == "here":
+        with ScriptServer(script) as model:
+            result = cli("run", "What is tea?", *OFFERED, "--plugins-dir", "plugins", "--backend", model.url)
+    else:
+        config = Config(data_dir=tmp_path / "data", plugins_dir=Path("plugins"))
+        with running(Antwort(config, backend=ScriptedBackend(script))) as served:
+            result = cli("run", "What is tea?", *OFFERED, "--url", served.url)
+    assert (result.exit_code, result.stdout) == (0, "Tea is 3.\n")
+    told = [line.partition(" ")[0] + line.split()[1] for line in result.stderr.splitlines()]
+    assert told == ["→program", "→price", "→program", "✗program:"]
 
 
 @pytest.mark.parametrize("option", ["--quiet", "--json", "--events"])
@@ -111,6 +130,8 @@ def test_in_a_terminal_a_line_stands_by_itself(plugin: Plugin) -> None:
         ({"type": "antwort:function_call", "name": "now", "arguments": "{}"}, "→ now"),
         ({"type": "antwort:function_call", "name": "a\x1b[2J", "arguments": "{\n}"}, "→ a\\x1b[2J { }"),
         ({"type": "antwort:function_call", "name": "a", "arguments": "x" * 500}, f"→ a {'x' * 155}…"),
+        ({"type": "program", "code": "total = 0\nprint(total)"}, "→ program total = 0 print(total)"),
+        ({"type": "program_output", "result": "0", "status": "completed"}, None),
         ({"type": "function_call", "name": "book", "arguments": "{}"}, None),
         ({"type": "message", "content": []}, None),
         (None, None),

@@ -39,7 +39,7 @@ def test_every_part_that_works_has_its_line(cli: Cli, config: Write) -> None:
         f"ok  provider sub_agents: {SUB_AGENTS}",
         "ok  provider user: ask_user, notify_user, final_answer",
         f"ok  provider variables: {VARIABLES}",
-        "ok  model: one that is found at the start, else the built-in demo model (antwort-demo)",
+        "ok  model: the built-in demo model (antwort-demo), unless a model server is found",
     ]
     assert not Path(".antwort").exists()
 
@@ -63,7 +63,7 @@ def test_as_json_it_is_one_object(cli: Cli) -> None:
             "provider sub_agents": SUB_AGENTS,
             "provider user": "ask_user, notify_user, final_answer",
             "provider variables": VARIABLES,
-            "model": "one that is found at the start, else the built-in demo model (antwort-demo)",
+            "model": "the built-in demo model (antwort-demo), unless a model server is found",
         },
         "problems": [],
     }
@@ -204,6 +204,44 @@ def test_models_that_the_configuration_names_and_the_server_lacks_are_problems(c
     assert first.startswith("antwort: antwort.yaml:5: engine.default_model: The backend 'main' does not list the model")
     assert second.startswith("antwort: antwort.yaml:10: agents.two.model: The backend 'main' does not list the model")
     assert "It has 'qwen3'." in second
+
+
+def test_models_that_agents_may_choose_and_providers_ask_are_looked_for_as_well(cli: Cli, config: Write) -> None:
+    with ScriptServer([], models=["qwen3", "qwen3:4b"]) as model:
+        config(
+            f"""
+            backends:
+              main:
+                url: {model.url}
+            engine:
+              run:
+                models: [qwen3, qwen4]
+            agents:
+              one:
+                models: ["qwen*", gemma3]
+            providers:
+              sub_agents:
+                enabled: true
+                settings:
+                  call_model: phi4
+            """
+        )
+        result = cli("check")
+    assert result.exit_code == 2
+    lacking = "The backend 'main' does not list the model"
+    assert [line.partition("'. ")[0] for line in result.stderr.splitlines()] == [
+        f"antwort: antwort.yaml:7: engine.run.models.1: {lacking} 'qwen4",
+        f"antwort: antwort.yaml:10: agents.one.models.1: {lacking} 'gemma3",
+        f"antwort: antwort.yaml:15: providers.sub_agents.settings.call_model: {lacking} 'phi4",
+    ]
+
+
+def test_without_a_configuration_it_says_who_would_answer(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ANTWORT_NO_PROBE")
+    with ScriptServer([], models=["qwen3"]) as model:
+        monkeypatch.setenv("OPENAI_BASE_URL", model.url)
+        last = cli("check").stdout.splitlines()[-1]
+    assert last == f"ok  model: OPENAI_BASE_URL, at {model.url.removeprefix('http://').removesuffix('/v1')}"
 
 
 def test_a_service_that_is_not_used_is_noted(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,7 +223,9 @@ def test_the_key_says_whose_questions_they_are(cli: Callable[..., Result], tmp_p
         for command in (("questions", "answer", question["id"], "blue"), ("run", "--answer", question["id"], "blue")):
             result = cli(*command, *theirs)
             assert (result.exit_code, result.stdout) == (2, "")
-            assert result.stderr == f"antwort: Question with id '{question['id']}' not found.\n"
+            assert result.stderr == (
+                f"antwort: Question with id '{question['id']}' not found; 'antwort questions list' shows what is open\n"
+            )
         assert cli("run", "--answer", name, "blue", *theirs).exit_code == 2
         assert cli("run", "--answer", name, "blue", *mine).stdout == "Blue it is.\n"
 
@@ -244,7 +246,8 @@ def test_a_slip_in_an_answer_is_one_line(
         assert "one of 'blue', 'red'" in refused("run", "--answer", question["id"], "green", *at)
         assert "neither yes nor no" in refused("questions", "answer", approval["id"], "perhaps", *at)
         assert "--reason is for calls" in refused("questions", "answer", question["id"], "blue", "--reason", "x", *at)
-        assert "not found" in refused("questions", "answer", "question_9", "blue", *at)
+        missing = refused("questions", "answer", "question_9", "blue", *at)
+        assert missing.endswith("'question_9' not found; 'antwort questions list' shows what is open")
         assert "not found" in refused("questions", "answer", "a b?c", "blue", *at)
         assert "nothing is asked there" in refused("questions", "answer", "resp_9", "blue", *at)
         assert "leave out --file and --previous" in refused("run", "--answer", name, "a", "--previous", "resp_1", *at)

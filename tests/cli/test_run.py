@@ -291,3 +291,24 @@ def test_the_sources_that_an_answer_cites_are_listed_once_below_it(
     assert answered(result) == (
         f"{said}\n\nSources:\n  [1] Rivers, https://example.org/rivers\n  [2] lakes.md (file-lakes)\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "tools", "choice"),
+    [
+        (["--tool-choice", "calculate"], ["calculate"], "required"),
+        (["--function", "calculate", "--tool-choice", "calculate"], ["calculate"], "required"),
+        (["--function", "calculate", "--tool-choice", "required"], ["calculate"], "required"),
+        (["--function", "calculate", "--tool-choice", "none"], ["calculate"], "none"),
+    ],
+)
+def test_a_call_can_be_required_or_forbidden(cli: Cli, options: list[str], tools: list[str], choice: str) -> None:
+    """A function that is chosen is offered, too."""
+    called = [turn(calls=[call("calculate", expression="6*7")]), turn("It is 42.")]
+    with ScriptServer([turn("No.")] if choice == "none" else called) as model:
+        result = cli("run", "What is 6*7?", "--backend", model.url, *options)
+    assert result.exit_code == 0, result.output
+    first, *later = model.requests
+    named = [tool["function"]["name"] for tool in first["tools"]]
+    assert (named[: len(tools)] if choice != "none" else tools, first["tool_choice"]) == (tools, choice)
+    assert [sent["tool_choice"] for sent in later] == ["auto"] * len(later)

@@ -24,6 +24,19 @@ TOOLS: list[dict[str, Any]] = [
     {"type": "web_search", "external_web_access": False},
     {"type": "tool_search", "execution": "client"},
 ]
+WEIGHTS = {"embedding_weight": 1, "text_weight": 2}
+RANKED = {"score_threshold": 0.5, "hybrid_search": WEIGHTS}
+UNKNOWN = {"colour": "red"}
+WITH_PARTS: list[dict[str, Any]] = [
+    {
+        "type": "file_search",
+        "ranking_options": {"score_threshold": 0.5, "hybrid_search": {**WEIGHTS, **UNKNOWN}, **UNKNOWN},
+    },
+    {"type": "web_search", "external_web_access": False, "user_location": {"type": "approximate", **UNKNOWN}},
+    {"type": "custom", "name": "write", "format": {"type": "text", **UNKNOWN}},
+    {"type": "shell", "environment": {"type": "local", **UNKNOWN}},
+]
+"""Tools with parts that have a field which nobody knows."""
 FORMATS: list[dict[str, Any]] = [
     {"type": "text"},
     {"type": "json_object"},
@@ -42,7 +55,7 @@ MISSHAPEN: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """A client of a server whose model says always the same."""
-    backend = ScriptedBackend([turn("Yes.") for _ in range(len(TOOLS) + len(FORMATS))])
+    backend = ScriptedBackend([turn("Yes.") for _ in range(len(TOOLS) + len(WITH_PARTS) + len(FORMATS))])
     app = Antwort(Config(data_dir=tmp_path_factory.mktemp("data")), backend=backend)
     with running(app) as served, httpx.Client(base_url=f"{served.url}/v1", timeout=60) as client:
         yield client
@@ -55,6 +68,17 @@ def test_a_sibling_that_nobody_knows_is_ignored_in_every_type_of_tool(
     answer = client.post("/responses", json={"input": "Hi", "tools": [{**tool, "colour": "red"}]})
     assert answer.status_code == 200, answer.text
     assert "colour" not in str(answer.json()["tools"])
+
+
+@pytest.mark.parametrize("tool", WITH_PARTS, ids=lambda tool: tool["type"])
+def test_a_field_that_nobody_knows_is_ignored_in_the_parts_of_a_tool(
+    client: httpx.Client, tool: dict[str, Any]
+) -> None:
+    answer = client.post("/responses", json={"input": "Hi", "tools": [tool]})
+    assert answer.status_code == 200, answer.text
+    tools = answer.json()["tools"]
+    assert "colour" not in str(tools)
+    assert [one["ranking_options"] for one in tools if one["type"] == "file_search"] in ([], [RANKED])
 
 
 @pytest.mark.parametrize("wanted", FORMATS, ids=lambda wanted: wanted["type"])

@@ -140,7 +140,7 @@ def test_fr_002_file_search_has_a_query_and_optional_vector_store_ids(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
     with staged(tmp_path, ["Hello."], settings_for(qdrant_server, embeddings)) as stage:
-        create(stage, False, input="hi")
+        create(stage, False, input="hi", tools=[tool("vs_1", "vs_2")])
         [offered] = stage.requests[0].tools
     assert offered["name"] == "file_search"
     assert set(offered["parameters"]["properties"]) == {"query", "vector_store_ids"}

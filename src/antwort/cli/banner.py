@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import antwort
 from antwort.app import Antwort, is_demo
 from antwort.backends.findings import Finding, with_cure
-from antwort.config import BackendConfig, Config, mask_urls
+from antwort.backends.model_names import is_pattern
+from antwort.config import BackendConfig, mask_urls
 from antwort.server.serve import url_of
 
 PATIENCE = 5.0
@@ -47,16 +48,26 @@ async def tell_backends(app: Antwort, say: Callable[[str], None]) -> None:
     with contextlib.suppress(OSError):  # nobody reads it any more
         for finding in await cured(app.router.last_findings(), backends):
             say(f"  backend        {described(finding, backends[finding.backend])}")
-        for where, name in named_models(app.config).items():
+        for where, name in named_models(app).items():
             if problem := await app.router.problem_of(name):
                 say(f"  {where}: {problem}")
 
 
-def named_models(config: Config) -> dict[str, str]:
-    """Return the models that a configuration names, by the settings that name them."""
-    named = {"engine.default_model": config.engine.default_model}
-    named |= {f"agents.{name}.model": agent.model for name, agent in config.agents.items()}
-    return {where: model for where, model in named.items() if model}
+def named_models(app: Antwort) -> dict[str, str]:
+    """Return the models that a configuration names, by the settings that name them; patterns are none."""
+    config = app.config
+    named: dict[str, str | None] = {"engine.default_model": config.engine.default_model}
+    named |= _listed("engine.run.models", config.engine.run.models)
+    for name, agent in config.agents.items():
+        named |= {f"agents.{name}.model": agent.model, **_listed(f"agents.{name}.models", agent.models)}
+    for registration in app.registry.registrations():
+        own = getattr(registration.provider, "named_models", {})  # others' providers need not have it
+        named |= {f"providers.{registration.name}.settings.{setting}": model for setting, model in own.items()}
+    return {where: model for where, model in named.items() if model and not is_pattern(model)}
+
+
+def _listed(where: str, models: Sequence[str]) -> dict[str, str]:
+    return {f"{where}.{index}": model for index, model in enumerate(models)}
 
 
 async def cured(findings: list[Finding], backends: Mapping[str, BackendConfig]) -> list[Finding]:

@@ -14,6 +14,8 @@ _OF_CLIENTS = frozenset({"function_call", "custom_tool_call"})
 """Calls that are left to whoever asks: they are told with the end of the response."""
 _FAILED = frozenset({"failed", "incomplete"})
 _APPROVAL = "mcp_approval_request"
+_PROGRAM, _PROGRAM_OUTPUT = "program", "program_output"
+"""A call that is not called one, and what came of it."""
 _NOT_SAID = frozenset(
     {"id", "type", "status", "name", "call_id", "output", "outputs", "content", "results", "container_id"}
 )
@@ -41,14 +43,14 @@ def call_line(event: JSON) -> str | None:
     kind, item = event.get("type"), event.get("item")
     if not isinstance(item, dict):
         return None
-    if kind == "response.output_item.added" and _is_call(item):
+    if kind == "response.output_item.added" and _is_call(item) and item["type"] != _PROGRAM_OUTPUT:
         return _short(f"→ {_name(item)}{_wish(item)}")
     if kind != "response.output_item.done":
         return None
     if item.get("type") == _APPROVAL:
         return _short(f"? {_name(item)}{_wish(item)} needs an approval")
     if _is_call(item) and item.get("status") in _FAILED:
-        why = item.get("output") or item.get("error")
+        why = item.get("output") or item.get("error") or item.get("result")
         return _short(f"✗ {_name(item)}: {why}" if isinstance(why, str) else f"✗ {_name(item)} has failed")
     return None
 
@@ -60,12 +62,12 @@ def _short(line: str) -> str:
 
 def _is_call(item: JSON) -> bool:
     kind = str(item.get("type"))
-    return kind.endswith("_call") and kind not in _OF_CLIENTS
+    return kind in (_PROGRAM, _PROGRAM_OUTPUT) or (kind.endswith("_call") and kind not in _OF_CLIENTS)
 
 
 def _name(item: JSON) -> str:
     """Return what was called: the function, or what a hosted tool is called."""
-    return str(item.get("name") or str(item.get("type")).removesuffix("_call"))
+    return str(item.get("name") or str(item.get("type")).removesuffix("_output").removesuffix("_call"))
 
 
 def _wish(item: JSON) -> str:
@@ -73,5 +75,7 @@ def _wish(item: JSON) -> str:
     arguments = item.get("arguments")
     if isinstance(arguments, str):
         return "" if arguments in {"", "{}"} else f" {arguments}"
+    if item.get("type") == _PROGRAM:
+        return f" {item.get('code')}"
     said = {name: value for name, value in item.items() if name not in _NOT_SAID and value}
     return f" {json.dumps(said, ensure_ascii=False)}" if said else ""

@@ -12,11 +12,10 @@ import click
 from antwort.app import Antwort, enabled_providers, is_demo
 from antwort.auth import build_authenticator, check_bind
 from antwort.backends.demo import DEMO_MODEL
-from antwort.backends.detection import service_not_used
 from antwort.backends.findings import Finding, ask, counted_models, with_cure
 from antwort.cli.banner import named_models
 from antwort.cli.event_loop import leaving_by_signals
-from antwort.cli.model import backend_option, check_customers, choose_model, probe_option
+from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
@@ -76,9 +75,14 @@ def check(ctx: click.Context, *, as_json: bool, no_probe: bool) -> None:
     except ConfigError as error:
         report.add(error)
     else:
-        report.attempt(partial(_examine_choice, loaded, probe=not no_probe))
+        choice = ModelChoice(loaded)
+        try:
+            choice = choose_model(loaded, probe=not no_probe, own_port=loaded.config.server.port)
+            check_customers(choice.loaded.config)
+        except ConfigError as error:
+            report.add(error)
         with leaving_by_signals() as runner:
-            runner.run(_examine(loaded, report))
+            runner.run(_examine(loaded, report, choice))
     if as_json:
         problems = [{"where": problem.where, "message": problem.message} for problem in report.problems.values()]
         print_json({"ok": not problems, "parts": report.parts, "problems": problems})
@@ -91,12 +95,7 @@ def check(ctx: click.Context, *, as_json: bool, no_probe: bool) -> None:
         ctx.exit(EXIT_PROBLEMS)
 
 
-def _examine_choice(loaded: LoadedConfig, *, probe: bool) -> None:
-    """Look who would answer, and whether it may."""
-    check_customers(choose_model(loaded, probe=probe, own_port=loaded.config.server.port).loaded.config)
-
-
-async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
+async def _examine(loaded: LoadedConfig, report: CheckReport, choice: ModelChoice) -> None:
     report.parts["configuration"] = str(loaded.path or "defaults")
     report.attempt(partial(check_bind, loaded.config, file=loaded.path))
     try:
@@ -113,7 +112,7 @@ async def _examine(loaded: LoadedConfig, report: CheckReport) -> None:
         report.add(error)
     try:
         await _examine_providers(app, report)
-        await _examine_models(app, report)
+        await _examine_models(app, report, choice)
     finally:
         await app.close()
 
@@ -184,12 +183,12 @@ def _examine_folder(path: Path) -> None:
         raise ConfigError(f"the database cannot be created: {folder} is no folder one may write to", where=str(path))
 
 
-async def _examine_models(app: Antwort, report: CheckReport) -> None:
+async def _examine_models(app: Antwort, report: CheckReport, choice: ModelChoice) -> None:
     loaded, backends = app.loaded, app.config.backends
     if not backends:
-        report.parts["model"] = f"one that is found at the start, else the built-in demo model ({DEMO_MODEL})"
-        if note := service_not_used(os.environ):
-            report.parts["note"] = note
+        report.parts["model"] = choice.label or _demo(looked=choice.keeps_looking)
+        if choice.note:
+            report.parts["note"] = choice.note
         return
     if is_demo(app.config):
         report.parts["model"] = f"the built-in demo model ({DEMO_MODEL})"
@@ -206,13 +205,18 @@ async def _examine_models(app: Antwort, report: CheckReport) -> None:
     await _examine_model_names(app, answers, report)
 
 
+def _demo(*, looked: bool) -> str:
+    why = ", since no model server was found on this machine" if looked else ", unless a model server is found"
+    return f"the built-in demo model ({DEMO_MODEL}){why}"
+
+
 async def _examine_model_names(app: Antwort, answers: Sequence[Finding], report: CheckReport) -> None:
     """Look whether there are the models that the configuration names, if every backend has said what it has."""
     if not all(answer.state in {"ok", "no_models"} for answer in answers):
         return
     for answer in answers:
         app.router.learn(answer.backend, answer.models)
-    for where, name in named_models(app.config).items():
+    for where, name in named_models(app).items():
         if problem := await app.router.problem_of(name):
             report.add(ConfigError(f"{where}: {problem}", where=given_at(app.loaded, where)))
 

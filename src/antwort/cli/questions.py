@@ -11,8 +11,10 @@ from antwort.cli.clients import ResponseClient
 from antwort.cli.event_loop import LeavingRunner
 from antwort.cli.output import CommandFailure, Misuse
 from antwort.cli.terminal import Printer, ask, clean, harmless
+from antwort.errors import APIError, NotFoundError
 from antwort.types import JSON
 
+_SHOWN = "'antwort questions list' shows what is open"
 _VERDICTS = {"yes": True, "y": True, "no": False, "n": False}
 
 
@@ -44,6 +46,7 @@ def converse(
         if not interactive:
             raise Unanswered(_how_to_answer(response, waiting))
         request = {**request, "previous_response_id": response["id"], "input": [_answer(item) for item in waiting]}
+        request.pop("tool_choice", None)  # what had to be called was called
 
 
 def questions_of(response: JSON) -> list[JSON]:
@@ -135,9 +138,14 @@ def answer_by_id(
 
 async def named_question(client: ResponseClient, name: str, option: str) -> JSON:
     """Return the question that an id means: its own, or that of a response with one that is open."""
-    found = await client.questions(clean(name), status="open")
+    try:
+        found = await client.questions(clean(name), status="open")
+    except APIError as error:
+        if error.status != NotFoundError.status:
+            raise
+        raise Misuse(f"{error.message.rstrip('.')}; {_SHOWN}") from None
     if not found:
-        raise Misuse(f"{option} {name}: nothing is asked there; 'antwort questions list' shows what is open")
+        raise Misuse(f"{option} {name}: nothing is asked there; {_SHOWN}")
     if len(found) > 1:
         listed = ", ".join(f"{one['id']} ({wording(one)})" for one in found)
         raise Misuse(f"{option} {name}: there are {len(found)} questions; name one: {listed}")

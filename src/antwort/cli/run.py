@@ -37,10 +37,17 @@ from antwort.storage import database_url
 from antwort.storage.upgrade import current
 from antwort.types import JSON
 
+_CHOICES = ("auto", "none", "required")
+
 
 @click.command()
 @click.argument("question", required=False)
 @click.option("--function", "functions", multiple=True, metavar="NAME", help="Function to offer; repeatable.")
+@click.option(
+    "--tool-choice",
+    metavar="CHOICE",
+    help="'required': some function must be called; 'none': none; or the name of one that must be, and is offered.",
+)
 @click.option("--agent", metavar="NAME", help="Agent of the configuration that answers.")
 @click.option("--model", metavar="NAME", help="Model that answers.")
 @click.option("--instructions", metavar="TEXT", help="How to answer.")
@@ -89,6 +96,7 @@ def run(
     and --no-store mean this process.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
+    functions = _with_chosen(functions, request["tool_choice"])
     parts = [file_part(path) for path in paths]
     text = read_question(question)
     chat = not text and _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not (as_json or as_events)
@@ -116,8 +124,7 @@ def run(
                 functions = [*functions, *(name for name in local.waiting_functions() if name not in functions)]
         wish = _request(request, functions, previous_response_id=previous, store=store)
         text_printer = partial(_text_printer, tree, shows=shows)
-        tracebacks = bool(ctx.meta.get(DEBUG))
-        with _started(runner, client), _failures_told_once(told=shows and not tracebacks):
+        with _started(runner, client), _failures_told_once(told=shows and not ctx.meta.get(DEBUG)):
             if chat:
                 Chat(runner, client, wish, parts, partial(text_printer, stream=True)).run()
                 return
@@ -171,12 +178,18 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
+def _with_chosen(functions: Sequence[str], choice: str | None) -> Sequence[str]:
+    """Return the functions to offer, with the one that must be called."""
+    return functions if choice in (None, *_CHOICES, *functions) else [*functions, str(choice)]
+
+
 def _request(texts: Mapping[str, str | None], functions: Sequence[str], **others: object) -> JSON:
     """Return what every request has; options that were not given are left to who answers."""
     cleaned = {name: clean(text) for name, text in texts.items() if text is not None}
-    tools = [{"type": "function", "name": name} for name in functions]
-    given = {name: value for name, value in {**others, "tools": tools or None}.items() if value is not None}
-    return {**cleaned, **given}
+    choice = cleaned.pop("tool_choice", None)
+    others["tools"] = [{"type": "function", "name": name} for name in functions] or None
+    others["tool_choice"] = choice if choice in (None, *_CHOICES) else {"type": "function", "name": choice}
+    return {**cleaned, **{name: value for name, value in others.items() if value is not None}}
 
 
 def _text_printer(tree: AgentTree | None, *, shows: bool, stream: bool) -> AnswerText:

@@ -62,7 +62,10 @@ def _latest_first(past: Sequence[Sequence[JournalEntry]]) -> Iterable[JSON]:
 
 def _at(error: APIError, target: Target, tools: Sequence[JSON]) -> APIError:
     """Return an error that says which tool of the request it is about."""
-    for index, tool in enumerate(tools):
-        if tool is target.options:
-            error.param = f"tools[{index}].{error.param}" if error.param else f"tools[{index}]"
+    options = target.options or {}
+    same = [index for index, tool in enumerate(tools) if tool is options]
+    # One with fields that nobody knows was read without them.
+    same += [index for index, tool in enumerate(tools) if tool.get("type") == options.get("type")]
+    if same:
+        error.param = f"tools[{same[0]}].{error.param}" if error.param else f"tools[{same[0]}]"
     return error

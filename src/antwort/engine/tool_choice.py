@@ -26,7 +26,7 @@ class Choice(msgspec.Struct, frozen=True):
     """The only names that may be called."""
     echo: str | JSON = "auto"
     among: frozenset[str] | None = None
-    """The names that the request chooses among (`allowed_tools`): a model server needs no others."""
+    """The names that the request chooses among (`allowed_tools`, or one): a model server needs no others."""
 
     def relaxed(self) -> "Choice":
         """Return the choice after a call was made: what was required is satisfied."""
@@ -66,8 +66,9 @@ def read_choice(value: str | JSON | None, toolset: Toolset, *, listed: bool = Fa
         return _allowed(value, toolset)
     name = _chosen_name(value, toolset, "tool_choice")
     echo = value if kind not in _NAMED or "namespace" in value else {"type": kind, "name": name}
-    # Not every model server heeds the name, so another function is not let through either.
-    return Choice({"type": "function", "name": name}, frozenset({name}), echo)
+    # Not every model server heeds the name: so it is offered no other function, and none is let through either.
+    chosen = frozenset({name})
+    return Choice({"type": "function", "name": name}, chosen, echo, chosen)
 
 
 def _required(toolset: Toolset, *, listed: bool) -> Choice:

@@ -198,7 +198,7 @@ class NamedTools:
     def __init__(
         self,
         offer: Offer,
-        definition: Callable[[FunctionSpec], JSON],
+        definition: Callable[[FunctionSpec, JSON], JSON],
         absent: AbsentProviders,
         withheld: frozenset[str] = frozenset(),
     ) -> None:
@@ -225,7 +225,7 @@ class NamedTools:
             name = self._name(tool, param)
             ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
             if ours is not None:
-                definition = self._definition(ours.spec)
+                definition = self._definition(ours.spec, tool)
                 self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool, callers=callers)
                 echo = _function_echo(definition)
                 self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
@@ -312,7 +312,7 @@ class NamedTools:
     def add_hosted(self) -> None:
         """Add the functions behind hosted tools, once the names of all others are known."""
         for tool, (spec, executor) in self._hosted:
-            definition = self._definition(spec)
+            definition = self._definition(spec, tool)
             name = spec.name
             while name in self._targets:
                 if self._targets[name].spec is spec:

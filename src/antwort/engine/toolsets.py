@@ -1,7 +1,7 @@
 """Toolsets: for each request, what the executors offer and what it brings, put together once and kept."""
 
 from collections import OrderedDict
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -32,6 +32,8 @@ _AGENTS = 64
 _TOOLSETS = 8
 """Toolsets that are kept of each."""
 _NONE_HIDDEN: frozenset[str] = frozenset()
+_UNNAMED: JSON = {}
+"""The tool of a function that no request has named."""
 _SELF_CONTAINED = ("function", "custom", "namespace")
 """Types of tools that mean the same whenever the same is offered besides."""
 _MOST_BYTES = 2 * 1024**2
@@ -208,11 +210,27 @@ class ToolsetBuilder:
             _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
         return toolset
 
-    def _definition(self, spec: FunctionSpec) -> JSON:
+    def _definition(self, spec: FunctionSpec, tool: JSON = _UNNAMED) -> JSON:
+        """Return what a model is told of a function that a tool names, or none."""
         found = self._definitions.get(spec)
         if found is None:
             found = self._definitions[spec] = tool_definition(spec)
-        return found
+        narrows = () if spec.hosted is None else spec.hosted.narrows
+        return _narrowed(found, {name: tool.get(name) or () for name in narrows}) if narrows else found
+
+
+def _narrowed(definition: JSON, choices: Mapping[str, Sequence[str]]) -> JSON:
+    """Return a definition whose arguments leave the model these choices: none where there is one thing, or nothing."""
+    parameters = definition["parameters"]
+    properties, required = dict(parameters["properties"]), set(parameters.get("required", ()))
+    for name, among in choices.items():
+        argument = properties.pop(name, None)
+        if argument is not None and len(among) > 1:
+            described = {key: argument[key] for key in ("description",) if key in argument}
+            kind = ["array", "null"] if name in required else "array"  # a strict one is always given
+            properties[name] = {**described, "type": kind, "items": {"type": "string", "enum": [*among]}}
+    kept = [name for name in parameters.get("required", ()) if name in properties]
+    return {**definition, "parameters": {**parameters, "properties": properties, "required": kept}}
 
 
 _Sent = tuple[Offer, tuple[str, ...] | None, bytes, bool, bool]

@@ -296,6 +296,11 @@ class Provider(Generic[S]):
         return ()
 
     @property
+    def named_models(self) -> Mapping[str, str | None]:
+        """The models that its settings name, by the settings; `antwort check` looks whether there are such models."""
+        return {}
+
+    @property
     def one_process(self) -> str | None:
         """Why only one process at a time can have this provider, and the cure; None if several can.
 

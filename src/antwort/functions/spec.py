@@ -97,6 +97,11 @@ class Hosted(msgspec.Struct, frozen=True):
     """Reads the tool as a request names it; if it raises a FunctionError or BadRequestError, the request is refused."""
     companions: tuple[str, ...] = ()
     """Functions that are offered with this one when a request names the type, with the same options."""
+    narrows: tuple[str, ...] = ()
+    """Optional arguments, lists of texts, that choose among what options of the same names list in the tool.
+
+    A model is offered them only if there are several to choose among, and only these: it knows of no others.
+    """
     only_named: bool = False
     """Whether it has this face only for requests that name the type; for others it is a function without one."""
     output_item: str | None = None
@@ -124,7 +129,7 @@ class Hosted(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         if not self.types or not _are_texts(self.types):
             raise DefinitionError("Hosted needs a tuple of tool types, such as types=('name', 'name_preview')")
-        for name in ("phases", "companions", "output_fields"):
+        for name in ("phases", "companions", "narrows", "output_fields"):
             if not _are_texts(getattr(self, name)):
                 raise DefinitionError(f"Hosted: `{name}` is a tuple of texts")
         if self.output_fields and self.output_of_error is None:

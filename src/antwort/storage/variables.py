@@ -26,6 +26,7 @@ _PIECE = 64 * 1024
 """Characters of a text that are encoded at once."""
 _SUGGESTED = 200
 """Keys that are looked at for one that may have been meant."""
+_GONE = "What an earlier request has set lasts only in the scope conversation or tenant."
 
 
 def is_key(text: str) -> bool:
@@ -144,8 +145,10 @@ class ReachableVariables(Variables):
         if _ID.fullmatch(name):
             return FunctionError(f"There is no value {shown} in reach. List the variables to see what there is.")
         known = [variable.key for variable in await self.list(limit=_SUGGESTED)]
-        hint = did_you_mean(name[:80], known) or ("." if known else ": there are no variables yet.")
-        return FunctionError(f"There is no variable '{shown}'{hint}")
+        if hint := did_you_mean(name[:80], known):
+            return FunctionError(f"There is no variable '{shown}'{hint}")
+        none = "." if known else ": there are no variables yet."
+        return FunctionError(f"There is no variable '{shown}'{none} {_GONE}")
 
     @override
     async def list(

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
-from msgspec import Meta, field
+from msgspec import Meta, convert, field, to_builtins
 
 from antwort.types import JSON
 from antwort.wire.action_shapes import ContainerReference, LocalEnvironment
@@ -21,8 +21,12 @@ Memory = Literal["1g", "4g", "16g", "64g"]
 ContextSize = Literal["low", "medium", "high"]
 
 
-class _Tool(Shape, forbid_unknown_fields=False):
-    """What every tool has. Fields that nobody knows are ignored, as at OpenAI; those of its parts are not."""
+class _Part(Shape, forbid_unknown_fields=False):
+    """A tool, or a part of one. Fields that nobody knows are ignored, as at OpenAI."""
+
+
+class _Tool(_Part):
+    """What every tool has."""
 
     type: str
 
@@ -40,11 +44,11 @@ class FunctionTool(_Tool):
     is_async: bool | None = field(default=None, name="async")
 
 
-class _TextFormat(Shape, tag="text", tag_field="type"):
+class _TextFormat(_Part, tag="text", tag_field="type"):
     pass
 
 
-class _GrammarFormat(Shape, tag="grammar", tag_field="type"):
+class _GrammarFormat(_Part, tag="grammar", tag_field="type"):
     syntax: Literal["lark", "regex"]
     definition: str
 
@@ -74,17 +78,17 @@ class _ComputerPreviewTool(_Tool):
     environment: Literal["windows", "mac", "linux", "ubuntu", "browser"]
 
 
-class _NoNetwork(Shape, tag="disabled", tag_field="type"):
+class _NoNetwork(_Part, tag="disabled", tag_field="type"):
     pass
 
 
-class _DomainSecret(Shape):
+class _DomainSecret(_Part):
     domain: str
     name: str
     value: str
 
 
-class _SomeNetwork(Shape, tag="allowlist", tag_field="type"):
+class _SomeNetwork(_Part, tag="allowlist", tag_field="type"):
     allowed_domains: list[str]
     domain_secrets: list[_DomainSecret] | None = None
 
@@ -92,32 +96,40 @@ class _SomeNetwork(Shape, tag="allowlist", tag_field="type"):
 NetworkPolicy = _NoNetwork | _SomeNetwork
 
 
-class _SkillReference(Shape, tag="skill_reference", tag_field="type"):
+class _SkillReference(_Part, tag="skill_reference", tag_field="type"):
     skill_id: str
     version: str | None = None
 
 
-class _SkillSource(Shape):
+class _SkillSource(_Part):
     type: Literal["base64"]
     media_type: Literal["application/zip"]
     data: str
 
 
-class _InlineSkill(Shape, tag="inline", tag_field="type"):
+class _InlineSkill(_Part, tag="inline", tag_field="type"):
     name: str
     description: str
     source: _SkillSource
 
 
-class _NewContainer(Shape, tag="container_auto", tag_field="type"):
+class _NewContainer(_Part, tag="container_auto", tag_field="type"):
     file_ids: list[str] | None = None
     memory_limit: Memory | None = None
     network_policy: NetworkPolicy | None = None
     skills: list[_SkillReference | _InlineSkill] | None = None
 
 
+class _Computer(LocalEnvironment, forbid_unknown_fields=False, tag="local", tag_field="type"):
+    pass
+
+
+class _Container(ContainerReference, forbid_unknown_fields=False, tag="container_reference", tag_field="type"):
+    pass
+
+
 class _ShellTool(_Tool):
-    environment: _NewContainer | LocalEnvironment | ContainerReference | None = None
+    environment: _NewContainer | _Computer | _Container | None = None
     allowed_callers: Callers | None = None
 
 
@@ -125,12 +137,12 @@ class _PatchTool(_Tool):
     allowed_callers: Callers | None = None
 
 
-class _Domains(Shape):
+class _Domains(_Part):
     allowed_domains: list[str] | None = None
     blocked_domains: list[str] | None = None
 
 
-class _Location(Shape):
+class _Location(_Part):
     type: Literal["approximate"] | None = None
     city: str | None = None
     country: str | None = None
@@ -147,12 +159,12 @@ class _WebSearchTool(_Tool):
     allowed_callers: Callers | None = None
 
 
-class _HybridSearch(Shape):
+class _HybridSearch(_Part):
     embedding_weight: float
     text_weight: float
 
 
-class _RankingOptions(Shape):
+class _RankingOptions(_Part):
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = None
     score_threshold: Annotated[float, Meta(ge=0, le=1)] | None = None
     hybrid_search: _HybridSearch | None = None
@@ -166,7 +178,7 @@ class _FileSearchTool(_Tool):
     allowed_callers: Callers | None = None
 
 
-class _AutoContainer(Shape, tag="auto", tag_field="type"):
+class _AutoContainer(_Part, tag="auto", tag_field="type"):
     file_ids: list[str] | None = None
     memory_limit: Memory | None = None
     network_policy: NetworkPolicy | None = None
@@ -177,12 +189,12 @@ class _CodeTool(_Tool):
     allowed_callers: Callers | None = None
 
 
-class _ToolFilter(Shape):
+class _ToolFilter(_Part):
     read_only: bool | None = None
     tool_names: list[str] | None = None
 
 
-class _ApprovalFilter(Shape):
+class _ApprovalFilter(_Part):
     always: _ToolFilter | None = None
     never: _ToolFilter | None = None
 
@@ -213,16 +225,16 @@ class _McpTool(_Tool):
     defer_loading: bool | None = None
 
 
-class _ImageMask(Shape):
+class _ImageMask(_Part):
     file_id: str | None = None
     image_url: str | None = None
 
 
-class _SvgReasoning(Shape):
+class _SvgReasoning(_Part):
     effort: Effort | None = None
 
 
-class _Svg(Shape):
+class _Svg(_Part):
     model: str | None = None
     reasoning: _SvgReasoning | None = None
 
@@ -276,13 +288,29 @@ TOOL_SHAPES: Mapping[str, type[Shape]] = MappingProxyType(
 """What tools must look like, by their type. Types that a plug-in brings are its own to check."""
 
 
+_PLAIN = frozenset({"function", "namespace"})
+"""Types of tools whose parts are schemas, or tools themselves: only their own fields are looked at."""
 _FIELDS = {kind: frozenset(shape.__struct_encode_fields__) for kind, shape in TOOL_SHAPES.items()}
 
 
 def known_fields(tool: JSON, kind: str) -> JSON:
-    """Return a tool without fields that nobody knows; one of a type that a plug-in brings as it is."""
+    """Return a tool that was checked without fields that nobody knows, nor its parts have; a plug-in's as it is."""
     known = _FIELDS.get(kind)
-    return tool if known is None or tool.keys() <= known else {name: tool[name] for name in tool if name in known}
+    if known is None:
+        return tool
+    if kind not in _PLAIN and any(isinstance(part, dict | list) for part in tool.values()):
+        common: JSON = _common(tool, to_builtins(convert(tool, TOOL_SHAPES[kind])))
+        return tool if common == tool else common
+    return tool if tool.keys() <= known else {name: tool[name] for name in tool if name in known}
+
+
+def _common(given: Any, shaped: Any) -> Any:
+    """Return what was given as far as its shape has it: the shape has more, for what was left out."""
+    if isinstance(given, dict):
+        return {name: _common(part, shaped[name]) for name, part in given.items() if name in shaped}
+    if isinstance(given, list):
+        return [_common(part, like) for part, like in zip(given, shaped, strict=True)]
+    return given
 
 
 def check_tool(tool: JSON, kind: str, param: str) -> None:

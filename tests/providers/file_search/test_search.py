@@ -271,6 +271,24 @@ def test_an_empty_query_is_refused(
     assert len(embeddings.asked) == asked
 
 
+def test_a_model_is_offered_ids_only_if_it_has_several_to_choose_among(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    by_name = {"type": "function", "name": "file_search"}
+    named: list[list[Any]] = [[], [tool()], [tool("vs_1")], [by_name], [tool("vs_1", "vs_2")]]
+    with staged(tmp_path, ["Hello."] * len(named), settings_for(qdrant_server, embeddings)) as stage:
+        for tools in named:
+            create(stage, False, input="?", **({"tools": tools} if tools else {}))
+        offered = [request.tools[0]["parameters"]["properties"] for request in stage.requests]
+    *without, several = offered
+    assert [list(properties) for properties in without] == [["query"]] * 4
+    assert several["vector_store_ids"] == {
+        "description": "Only these vector stores; leave it out to search all of them.",
+        "type": "array",
+        "items": {"type": "string", "enum": ["vs_1", "vs_2"]},
+    }
+
+
 def test_the_models_ids_only_narrow_those_of_the_request(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:

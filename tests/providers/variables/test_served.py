@@ -182,9 +182,10 @@ def test_store_ref_is_a_handle_that_stands_for_the_value_as_it_was(tmp_path: Pat
 
 
 def test_store_ref_tells_what_is_wrong(tmp_path: Path, *, stream: bool) -> None:
-    assert read_of(tmp_path, [does("store_ref", key="poem")], stream=stream) == [
-        "There is no variable 'poem': there are no variables yet."
-    ]
+    (said,) = read_of(tmp_path, [does("store_ref", key="poem")], stream=stream)
+    unknown, _, hint = said.partition(" What ")
+    assert unknown == "There is no variable 'poem': there are no variables yet."
+    assert hint == "an earlier request has set lasts only in the scope conversation or tenant."
 
 
 # --- store_list ------------------------------------------------------------------------------------------------------

@@ -23,20 +23,21 @@ from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 class ChatDialect(Struct, frozen=True):
     """What a server wants. The defaults suit vLLM, Ollama, llama.cpp, LM Studio and LiteLLM.
 
-    Only `api.openai.com` is told apart, by its host name: it knows the role `developer`, wants `max_completion_tokens`
-    and takes no thoughts back.
+    Only `api.openai.com` is told apart, by its host name: it knows the role `developer`, wants `max_completion_tokens`,
+    takes no thoughts back, and calls a function that is chosen by name exactly once.
     """
 
     pdf: bool = False
     developer_role: Literal["system", "developer"] = "system"
     limit_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     reasoning: bool = True
+    named_choice: bool = False
 
     @classmethod
     def of(cls, config: BackendConfig, transport: Transport) -> "ChatDialect":
         """Tell a server's dialect from its configuration."""
         if transport.host == "api.openai.com":
-            return cls(config.pdf, "developer", "max_completion_tokens", reasoning=False)
+            return cls(config.pdf, "developer", "max_completion_tokens", reasoning=False, named_choice=True)
         return cls(config.pdf)
 
 
@@ -54,7 +55,7 @@ def chat_body(request: ModelRequest, dialect: ChatDialect, backend: str, extra: 
     if tools := request.tools:  # without any, servers refuse the two fields that say how to use them
         body["tools"] = tools.encoded(_tool) if isinstance(tools, ToolDefinitions) else [*map(_tool, tools)]
         if request.tool_choice is not None:
-            body["tool_choice"] = _tool_choice(request.tool_choice)
+            body["tool_choice"] = _tool_choice(request.tool_choice, tools, dialect)
         if request.parallel_tool_calls is not None:
             body["parallel_tool_calls"] = request.parallel_tool_calls
     return with_extra(body, extra, request.extra) if extra or request.extra else body
@@ -97,12 +98,15 @@ def _tool(tool: JSON) -> JSON:
     return {"type": "function", "function": function}
 
 
-def _tool_choice(choice: str | JSON) -> str | JSON:
+def _tool_choice(choice: str | JSON, tools: Sequence[JSON], dialect: ChatDialect) -> str | JSON:
+    """Return the choice; that of the only function there is as `required`, which more servers heed than a name."""
     if isinstance(choice, str):
         return choice
     name = choice.get("name")
     if choice.get("type") != "function" or not isinstance(name, str):
         raise BadRequestError("The tool choice names no function.", param="tool_choice", code="invalid_value")
+    if not dialect.named_choice and len(tools) == 1:
+        return "required"
     return {"type": "function", "function": {"name": name}}
 
 

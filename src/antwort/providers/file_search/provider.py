@@ -282,6 +282,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             phases=("in_progress", "searching"),
             includes={"file_search_call.results": "results"},
             check=_read_tool,
+            narrows=("vector_store_ids",),
             read_arguments=lambda item: {"query": "; ".join(item.get("queries") or ())},
             read_output=report.read_results,
             tool_defaults={
@@ -313,6 +314,8 @@ class FileSearch(StoreFileRoutes, WorksApart):
             findings = await self.search_measured(stores, wish, room=room)
         except (FileSearchError, VectorStoreUnavailable) as error:
             raise FileSearchError(f"{error} {_ADVICE}") from error
+        if not stores and not away:
+            findings.notes.append("There are no documents here yet.")
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}

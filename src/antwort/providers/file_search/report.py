@@ -32,7 +32,7 @@ def results(ctx: Context, query: str, findings: SearchOutcome, *, room: int | No
     head = f'Results of a file search for "{one_line(query)}".'
     found = findings.found
     if not found:
-        empty = "No results were found. Try other words, or say that nothing was found."
+        empty = "No results were found; other words may find some."
         return "\n\n".join([head, empty, *findings.notes])
     head += " Cite a document by its number in square brackets, such as [1]."
     notes = findings.notes

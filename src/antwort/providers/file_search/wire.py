@@ -7,7 +7,7 @@ from uuid import UUID
 from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from antwort.provider import BadRequestError, BaseModel, Field, did_you_mean
+from antwort.provider import BadRequestError, BaseModel, Field
 from antwort.providers.file_search.errors import WrongDimensions
 from antwort.providers.file_search.ingestion.store_files import Chunking
 
@@ -189,7 +189,7 @@ class ToolOptions(_Body):
 
     @classmethod
     def read(cls, tool: Mapping[str, Any]) -> "ToolOptions":
-        """Read a tool; BadRequestError with the first option that is unknown or does not fit.
+        """Read a tool; BadRequestError with the first option that does not fit.
 
         One that is named otherwise, as a function, has fields of its own beside these.
         """
@@ -201,19 +201,7 @@ class ToolOptions(_Body):
         except ValidationError as error:
             found = error.errors(include_url=False, include_context=False, include_input=False)[0]
         path = ".".join(str(part) for part in found["loc"])
-        if found["type"] == "extra_forbidden":
-            *outer, name = map(str, found["loc"])
-            hint = did_you_mean(name, _OPTIONS[".".join(outer)].model_fields)
-            raise BadRequestError(f"Unknown parameter: '{path}'{hint or '.'}", param=path, code="unknown_parameter")
         raise BadRequestError(f"Invalid value for '{path}': {found['msg']}.", param=path)
-
-
-_OPTIONS: Mapping[str, type[BaseModel]] = {
-    "": ToolOptions,
-    "ranking_options": RankingOptions,
-    "ranking_options.hybrid_search": HybridSearch,
-}
-"""Where in the tool which options are."""
 
 
 class SearchVectorStore(_Body):

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Annotated, Any, ClassVar
 
 import msgspec
+from typing_extensions import override
 
 from antwort.provider import (
     AgentConfig,
@@ -113,6 +114,11 @@ class SubAgents(Provider[SubAgentsSettings]):
         super().__init__(settings)
         for how in ("waiting", "not_waiting", "many", "model"):
             self.started_agents.labels(how)  # so that each shows from the beginning
+
+    @property
+    @override
+    def named_models(self) -> Mapping[str, str | None]:
+        return {"call_model": self.settings.call_model}
 
     @function(
         scope="agent",
