@@ -335,9 +335,9 @@ async def test_a_machine_without_bubblewrap_is_told_what_to_install(monkeypatch:
 
 
 async def test_a_machine_that_forbids_it_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "unshare").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
-    (tmp_path / "unshare").chmod(0o755)
-    (tmp_path / "bwrap").symlink_to("unshare")
+    (tmp_path / "setpriv").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    (tmp_path / "setpriv").chmod(0o755)
+    (tmp_path / "bwrap").symlink_to("setpriv")
     monkeypatch.setattr(sandbox, "SYSTEM_PATH", f"{tmp_path}:{SYSTEM_PATH}")
     with pytest.raises(ConfigError, match=r"cannot be started here: .*No permissions to create new namespace"):
         await Sandbox().prepare()
@@ -366,7 +366,7 @@ async def test_a_folder_that_is_gone_is_no_crash(tmp_path: Path) -> None:
 async def test_why_it_cannot_be_started_says_nothing_about_this_machine(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("unshare", "bwrap"):
+    for name in ("setpriv", "bwrap"):
         (folder.parent / name).write_text(f"#!/bin/sh\necho 'no source path {folder}' >&2\nexit 1\n")
         (folder.parent / name).chmod(0o755)
     box = Sandbox()

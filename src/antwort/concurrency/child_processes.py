@@ -79,16 +79,19 @@ class ChildProcess:
         inherited: Sequence[int] = (),
         piped: Collection[Stream] = ALL_STREAMS,
         start_new_session: bool = False,
+        before: Callable[[], None] | None = None,
         end: "Callable[[ChildProcess], Awaitable[None]] | None" = None,
     ) -> Self:
         """Start a program that has nothing of this process but the open files it is to inherit.
 
         Where there is no pipe, the input is empty, and outputs are those of this process, as is the environment if none
-        is given. If nobody wants it any more before it is returned, it is killed, or has its `end` made. OSError or
-        ValueError if it cannot be started.
+        is given. What is to be done `before` is done by its thread, which starts nothing else. If nobody wants it any
+        more before it is returned, it is killed, or has its `end` made. OSError or ValueError if it cannot be started.
         """
 
         def spawn(streams: Mapping[Stream, int]) -> "subprocess.Popen[bytes]":
+            if before is not None:
+                before()
             return subprocess.Popen(  # noqa: S603 - the command is the caller's, and goes through no shell
                 arguments,
                 stdin=streams.get("stdin", subprocess.DEVNULL),

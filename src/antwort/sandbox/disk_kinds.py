@@ -103,6 +103,11 @@ class DiskKind(ABC):
         """How the command line begins of what is to see the file systems."""
         return self._space.entering
 
+    @property
+    def space(self) -> int | None:
+        """The namespace of mounts with the file systems, which is open; None if all see them."""
+        return self._space.mounts
+
     def seen(self, folder: Path) -> Path:
         """Return where this process finds the files of a folder."""
         return self._space.seen(folder)
@@ -342,6 +347,11 @@ class ProjectQuotas(DiskKind):
     @override
     def entering(self) -> Sequence[str]:
         return ()
+
+    @property
+    @override
+    def space(self) -> int | None:
+        return None
 
     @override
     def seen(self, folder: Path) -> Path:

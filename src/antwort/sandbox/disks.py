@@ -94,6 +94,11 @@ class Disks:
         """How the command line begins of what is to work in a folder."""
         return () if self._kind is None else self._kind.entering
 
+    @property
+    def space(self) -> int | None:
+        """The namespace of mounts with the file systems, which is open, for who can enter it; None if there is none."""
+        return None if self._kind is None else self._kind.space
+
     def open(self) -> None:
         """Find out which kind works here, by trying one after the other."""
         self._given.mkdir(mode=0o700, parents=True, exist_ok=True)

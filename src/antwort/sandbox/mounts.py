@@ -83,6 +83,11 @@ class MountSpace:
         return "user" in self._spaces
 
     @property
+    def mounts(self) -> int:
+        """The open file of the namespace of mounts."""
+        return self._spaces["mnt"]
+
+    @property
     def entering(self) -> list[str]:
         """How a command line begins of what is to be executed there; what it starts inherits nothing of this."""
         here = f"/proc/{os.getpid()}/fd"

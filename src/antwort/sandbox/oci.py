@@ -91,11 +91,10 @@ class OciSandbox(Sandbox):
 
     @override
     def _set_up(
-        self, arranged: Arranged, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, user: int | None
+        self, arranged: Arranged, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, descent: Descent
     ) -> None:
         bundle = arranged.bundle = Path(tempfile.mkdtemp(prefix="antwort-bundle-"))
         rlimits = chosen_limits(limits, memory_is_counted=arranged.memory_is_counted)
-        descent = Descent.of(seen, user)
         _fill(bundle, _Bundle(command, seen, limits, descent, rlimits, [f"{_PROC}{name}" for name in OF_THE_HOST]))
         running = [*self._told(bundle, network=seen.network), "run", "--bundle", str(bundle), bundle.name]
         arranged.arguments = ["/bin/sh", "-c", _WAIT, "sh", *descent.starting([*_ALONE, "--", *running])]
@@ -246,6 +245,10 @@ class _Contents(Openings):
     def __init__(self) -> None:
         super().__init__()
         self.data: list[bytes] = []
+
+    @override
+    def reading(self, path: Path) -> str:
+        return self.holding(path.read_bytes())
 
     @override
     def holding(self, data: bytes) -> str:

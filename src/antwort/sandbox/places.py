@@ -33,6 +33,12 @@ def system_places() -> tuple[Path, ...]:
     return (*filter(_is_filled, parts), *etc)
 
 
+@functools.cache
+def system_files() -> frozenset[Path]:
+    """Return what is a file among the places of the system, each with less than a hundred or so kilobytes."""
+    return frozenset(place for place in system_places() if place.is_file())
+
+
 def _is_filled(folder: Path) -> bool:
     """Tell whether there is something in a folder, for each that is shown costs a part of a millisecond."""
     try:

@@ -6,7 +6,8 @@ import itertools
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
@@ -20,6 +21,7 @@ from antwort.sandbox.bubblewrap import (
     DATA,
     ENVIRONMENT,
     WORKSPACE,
+    Descent,
     Openings,
     Surroundings,
     command_line,
@@ -247,6 +249,7 @@ class Sandbox:
                 environment={"PATH": SYSTEM_PATH},
                 cwd=Path("/"),
                 inherited=arranged.openings.files,
+                before=arranged.entry,
                 end=end_unfinished,
             )
         except BaseException as error:
@@ -304,9 +307,12 @@ class Sandbox:
         if not groups.controllers >= {"memory", "cpu"}:  # some systems hand down the one and not the other
             arranged.processors = self._next_processors(limits.cpus)
         try:
-            self._set_up(arranged, command, seen, limits, user)
-            disks = self._disks_of(seen.folder)
-            arranged.arguments[:0] = () if disks is None else disks.entering
+            descent, disks = Descent.of(seen, user), self._disks_of(seen.folder)
+            self._set_up(arranged, command, seen, limits, descent)
+            if user is not None:
+                arranged.entry = partial(descent.enter, None if disks is None else disks.space)
+            elif disks is not None:
+                arranged.arguments[:0] = disks.entering
             arranged.room = _room(seen.folder, limits, disks)
         except BaseException:
             arranged.undo()
@@ -318,9 +324,9 @@ class Sandbox:
         return limits
 
     def _set_up(
-        self, arranged: "Arranged", command: Sequence[str], seen: Surroundings, limits: SandboxLimits, user: int | None
+        self, arranged: "Arranged", command: Sequence[str], seen: Surroundings, limits: SandboxLimits, descent: Descent
     ) -> None:
-        """Say how a command is started, as the `user` that root is to be instead."""
+        """Say how a command is started, by who is to be somebody else than root."""
         arranged.status, tell = _status_pipe()
         arranged.openings.files.append(tell)
         arranged.arguments = command_line(
@@ -329,7 +335,7 @@ class Sandbox:
             limits,
             status=tell,
             openings=arranged.openings,
-            user=user,
+            descent=descent,
             memory_is_counted=arranged.memory_is_counted,
             pinned=bool(arranged.processors),
         )
@@ -379,6 +385,8 @@ class Arranged(Struct):
     group: ControlGroup | None
     room: Room | BoundedRoom | None
     memory_is_counted: bool
+    entry: Callable[[], None] | None = None
+    """What the thread does that starts the process, before it does."""
     processors: Collection[int] = ()
     """Those that it is to run on; empty if it may use all, or a group holds it to its share."""
     bundle: Path | None = None
