@@ -2,8 +2,9 @@
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 __all__ = ["STRINGS", "Mutation", "mutations"]
@@ -69,7 +70,8 @@ class Mutation:
     place: str
     """Where, such as `input[0].role`."""
     kind: str
-    body: bytes
+    make: Callable[[], bytes]
+    """Makes the body: there are ten thousands of mutations, and few of them are asked for."""
 
     @property
     def field(self) -> str:
@@ -82,13 +84,13 @@ def mutations(document: Any) -> Iterator[Mutation]:
     for path in _paths(document):
         place = _shown(path)
         for kind, value in _replacements(_at(document, path)):
-            yield Mutation(place, kind, _encoded(_with(document, path, value)))
+            yield Mutation(place, kind, partial(_changed, document, path, value))
         for kind, raw in _RAW.items():
-            yield Mutation(place, kind, _encoded(_with(document, path, _MARK)).replace(_QUOTED, raw))
+            yield Mutation(place, kind, partial(_changed, document, path, _MARK, raw))
         if path:
-            yield Mutation(place, "removed", _encoded(_without(document, path)))
-        for kind, changed in _crowded(document, path):
-            yield Mutation(place, kind, changed)
+            yield Mutation(place, "removed", partial(_changed, document, path[:-1], _without(document, path)))
+        for kind, make in _crowded(document, path):
+            yield Mutation(place, kind, make)
 
 
 def _replacements(value: Any) -> Iterator[tuple[str, Any]]:
@@ -114,20 +116,20 @@ def _replacements(value: Any) -> Iterator[tuple[str, Any]]:
         yield "times-a-million", value * 1_000_000
 
 
-def _crowded(document: Any, path: Path) -> Iterator[tuple[str, bytes]]:
+def _crowded(document: Any, path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     """Yield documents with a field too many at a place."""
     value = _at(document, path)
     if not isinstance(value, dict):
         return
-    yield "unknown-field", _encoded(_with(document, path, {**value, "no_such_field": 1}))
+    yield "unknown-field", partial(_changed, document, path, {**value, "no_such_field": 1})
     for name in [name for name in _KNOWN if name not in value]:
         for kind, strange in (("object", {}), ("list", [[]]), ("number", 7), ("text", "x")):
-            yield f"{name}-of-{kind}", _encoded(_with(document, path, {**value, name: strange}))
-    yield "empty-name", _encoded(_with(document, path, {**value, "": ""}))
+            yield f"{name}-of-{kind}", partial(_changed, document, path, {**value, name: strange})
+    yield "empty-name", partial(_changed, document, path, {**value, "": ""})
     for name in value:
         inner = json.dumps({name: value[name], _MARK: 1}).encode()
         twice = inner.replace(_QUOTED, json.dumps(name).encode())
-        yield f"two-of-{name}", _encoded(_with(document, path, _MARK)).replace(_QUOTED, twice)
+        yield f"two-of-{name}", partial(_changed, document, path, _MARK, twice)
 
 
 def _paths(value: Any, path: Path = ()) -> Iterator[Path]:
@@ -146,22 +148,24 @@ def _at(document: Any, path: Path) -> Any:
     return document
 
 
+def _changed(document: Any, path: Path, value: Any, raw: bytes = _QUOTED) -> bytes:
+    """Return a document as JSON with another value at a place, and what it has raw where that is marked."""
+    return json.dumps(_with(document, path, value)).encode().replace(_QUOTED, raw)
+
+
 def _with(document: Any, path: Path, value: Any) -> Any:
     if not path:
         return value
-    changed = copy.deepcopy(document)
-    _at(changed, path[:-1])[path[-1]] = value
+    changed = copy.copy(document)
+    changed[path[0]] = _with(document[path[0]], path[1:], value)
     return changed
 
 
 def _without(document: Any, path: Path) -> Any:
-    changed = copy.deepcopy(document)
-    del _at(changed, path[:-1])[path[-1]]
+    """Return what holds the value at a place, without it."""
+    changed = copy.copy(_at(document, path[:-1]))
+    del changed[path[-1]]
     return changed
-
-
-def _encoded(document: Any) -> bytes:
-    return json.dumps(document).encode()
 
 
 def _shown(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Every endpoint with valid requests, which are what is mutated."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 from urllib.parse import quote
@@ -56,11 +56,17 @@ class Case:
 
     method: str
     path: str
-    body: bytes = b""
+    make: Callable[[], bytes] = bytes
+    """Makes the body."""
     place: str = ""
     """What was mutated; empty for a valid request."""
     kind: str = ""
     field: str = ""
+
+    @property
+    def body(self) -> bytes:
+        """What is sent; made whenever it is asked for."""
+        return self.make()
 
     @override
     def __str__(self) -> str:
@@ -225,14 +231,14 @@ def addresses(known: Known) -> Iterator[tuple[str, str, dict[str, str]]]:
 def valid(known: Known) -> Iterator[Case]:
     """Yield every request as it should be."""
     for method, path, body in bodies(known):
-        yield Case(method, path, json.dumps(body).encode())
+        yield Case(method, path, json.dumps(body).encode)
 
 
 def cases(known: Known) -> Iterator[Case]:
     """Yield every mutation of every request."""
     for method, path, body in bodies(known):
         for one in mutations(body):
-            yield Case(method, path, one.body, one.place, one.kind, one.field)
+            yield Case(method, path, one.make, one.place, one.kind, one.field)
     for method, path, query in addresses(known):
         yield from _of_query(Case(method, path), query)
         yield from _of_path(Case(method, path))
@@ -282,7 +288,7 @@ def frames(known: Known) -> Iterator[Case]:
     for body in [*create_bodies(known)[:4], {"model": "chat", "input": "Hi", **extra}]:
         if not body.get("background"):
             for one in mutations({"type": "response.create", **body}):
-                yield Case("WS", "/v1/responses", one.body, one.place, one.kind, one.field)
+                yield Case("WS", "/v1/responses", one.make, one.place, one.kind, one.field)
 
 
 async def prepare(client: Client) -> Known:

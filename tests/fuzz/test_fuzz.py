@@ -14,7 +14,7 @@ from tests.fuzz.targets import Case, cases, frames, prepare, valid
 from antwort.types import JSON
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
-CASES = 30_000 if FULL else 1_200
+CASES = 30_000 if FULL else 3_000
 SHARDS = 2 if FULL else 1  # each has much to prepare
 DATABASES = 2
 MESSAGES = 10
