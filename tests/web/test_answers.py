@@ -16,5 +16,6 @@ async def test_only_our_own_server_is_sent_an_answer_in_one_message(scope: Scope
 
     await send_json(scope, send, b'{"ok":true}')
     assert len(sent) == messages
-    assert sent[0]["headers"] == [(b"content-type", b"application/json"), (b"content-length", b"11")]
+    length = [(b"content-length", b"11")] if messages > 1 else []  # our own server sees it, and says it
+    assert sent[0]["headers"] == [(b"content-type", b"application/json"), *length]
     assert sent[-1].get("body", sent[0].get(WHOLE_BODY)) == b'{"ok":true}'

@@ -53,8 +53,10 @@ class AnswerLimits(Struct, frozen=True):
 
         What may begin or part values is counted, also within texts: that is quick, and no answer has so many.
         """
-        if len(body) <= SMALL:
-            return
+        if len(body) > SMALL:
+            self._count_values(body)
+
+    def _count_values(self, body: bytes) -> None:
         count = 0
         for start in range(0, len(body), SMALL):  # no further than it takes: many marks take long to be counted
             count += sum(body.count(mark, start, start + SMALL) for mark in _MARKS)

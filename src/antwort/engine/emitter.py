@@ -327,7 +327,7 @@ class Emitter:
             return []
         calls = [*self._calls.values()]
         if len(calls) > 1:
-            calls = [self._calls[index] for index in sorted(self._calls)]
+            calls = list(map(self._calls.__getitem__, sorted(self._calls)))
         for call in calls:
             if not call.call_id:
                 call.call_id = self._manner.call_ids.new()

@@ -1,6 +1,6 @@
 """A model turn: what it asks, and keeping that within what the model can read."""
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import msgspec
@@ -109,8 +109,10 @@ def _offered(plan: Plan, totals: Totals) -> Sequence[JSON]:
     if totals.without_tools:
         return ()
     definitions, withheld = plan.toolset.definitions, totals.repetition.withheld
-    if not withheld:
-        return definitions
+    return _without(definitions, withheld) if withheld else definitions
+
+
+def _without(definitions: Sequence[JSON], withheld: Collection[str]) -> Sequence[JSON]:
     return ToolDefinitions(definition for definition in definitions if definition["name"] not in withheld)
 
 

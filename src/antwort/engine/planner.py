@@ -117,25 +117,30 @@ class Planner:
             shown = replace(shown, calls=True)
         while True:
             try:
-                return await self._read(create, ctx, shown, recall)
+                text = _only_text(create)
+                plan = None if text is None else self._decide(create, ctx, new_id("resp"), shown, text=text)
+                if plan is None or plan.max_input is not None:
+                    return await self._read(create, ctx, shown, recall, plan)
+                if not self._is_named(create, plan.response):
+                    await self._name_model(create, plan.response)
+                return await _prepared(plan) if plan.toolset.types else plan
             except ProviderAsleepError as error:
                 await error.wake()
 
-    async def _read(self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None) -> Plan:
-        text = _only_text(create)
+    async def _read(
+        self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None, plan: Plan | None
+    ) -> Plan:
+        """Read a request that has more than a short text; of a long text there is a plan."""
         large = False
         items: list[JSON] | None = None
         changes: Sequence[tuple[str, JSON]] = ()
-        if text is None and isinstance(create.input, list):
+        if plan is None and isinstance(create.input, list):
             large = is_large(create.input)
             if _may_change(create.input):
                 items = await self._large_work.run_if(large, read_input, create.input)
                 changes = changing(items)
-        plan = self._decide(create, ctx, new_id("resp"), shown, text=text, changes=changes)
-        if text is not None and plan.max_input is None:
-            if not self._is_named(create, plan.response):
-                await self._name_model(create, plan.response)
-            return await _prepared(plan) if plan.toolset.types else plan
+        if plan is None:
+            plan = self._decide(create, ctx, new_id("resp"), shown, changes=changes)
         if items is None:
             items = await self._large_work.run_if(large, read_input, create.input)
         history = await self._history(plan, recall)

@@ -2,6 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -34,6 +35,7 @@ _TOOLSETS = 8
 _NONE_HIDDEN: frozenset[str] = frozenset()
 _UNNAMED: JSON = {}
 """The tool of a function that no request has named."""
+_version_of = attrgetter("tools_version")
 _SELF_CONTAINED = ("function", "custom", "namespace")
 """Types of tools that mean the same whenever the same is offered besides."""
 _MOST_BYTES = 2 * 1024**2
@@ -91,10 +93,10 @@ class ToolsetBuilder:
         """
         offer = self._offer(ctx)
         if ctx.agent.depth:  # nobody answers the calls that are not ours, nor those that it may not make
-            tools = [tool for tool in tools if offer.has(tool)]
+            tools = list(filter(offer.has, tools))
         wanted = None if functions is None else tuple(functions)
         permitted = ctx.grants(FUNCTIONS_CALL)
-        withheld = _withheld(offer, ctx)
+        withheld = _withheld(offer, ctx) if offer.scoped and EVERYTHING not in ctx.scopes else _NONE_HIDDEN
         hidden = offer.hosted if listed and wanted is None else _NONE_HIDDEN
         if brought:
             return self._named(offer, tools, wanted, ctx, hidden, waits=waits, brought=brought)
@@ -162,23 +164,32 @@ class ToolsetBuilder:
 
     def _offer(self, ctx: Context) -> Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""
-        versions = [executor.tools_version for executor in self._versioned]
+        versions = list(map(_version_of, self._versioned))
         if versions != self._versions:
             self._versions = versions
             self._offers.clear()
             self._sent.clear()
         asked: tuple[tuple[FunctionSpec, ...], ...] = ()
         if self._unversioned:
-            asked = tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
+            asked = self._ask(ctx)
         offer = self._offers.get(ctx.agent)
         if offer is None or offer.asked != asked:
-            answers = iter(asked)
-            specs = [
-                (executor, next(answers) if executor in self._unversioned else executor.discovered_tools(ctx))
-                for executor in self._executors
-            ]
-            offer = Offer(specs, asked)
-            _keep(self._offers, ctx.agent, offer, _AGENTS)
+            offer = self._new_offer(ctx, asked)
+        return offer
+
+    # Functions within functions cost those around them something each time, so they have methods of their own.
+
+    def _ask(self, ctx: Context) -> tuple[tuple[FunctionSpec, ...], ...]:
+        return tuple([tuple(executor.discovered_tools(ctx)) for executor in self._unversioned])
+
+    def _new_offer(self, ctx: Context, asked: tuple[tuple[FunctionSpec, ...], ...]) -> Offer:
+        answers = iter(asked)
+        specs = [
+            (executor, next(answers) if executor in self._unversioned else executor.discovered_tools(ctx))
+            for executor in self._executors
+        ]
+        offer = Offer(specs, asked)
+        _keep(self._offers, ctx.agent, offer, _AGENTS)
         return offer
 
     def _offered(
@@ -186,28 +197,32 @@ class ToolsetBuilder:
     ) -> Toolset:
         """Return the functions of ours that a request has without naming them, but for those that it hides."""
         toolset = offer.toolsets.get((wanted, hidden, waits))
-        if toolset is None:
-            names = None if wanted is None else set(wanted)
+        return self._new_toolset(offer, wanted, hidden, agent, waits=waits) if toolset is None else toolset
 
-            def is_offered(name: str, spec: FunctionSpec) -> bool:
-                if not agent.is_root and spec.effect is Effect.END_AGENT:
-                    return True
-                if names is not None:
-                    return name in names
-                return spec.offer == "always" and (waits or not spec.suspends)
+    def _new_toolset(
+        self, offer: Offer, wanted: tuple[str, ...] | None, hidden: frozenset[str], agent: Agent, *, waits: bool
+    ) -> Toolset:
+        names = None if wanted is None else set(wanted)
 
-            targets = {
-                name: Target(name, self._definition(spec), spec, executor)
-                for name, (spec, executor) in offer.by_name.items()
-                if name not in hidden and is_offered(name, spec)
-            }
-            toolset = Toolset(
-                targets,
-                ToolDefinitions(target.definition for target in targets.values()),
-                includes=includes_of(targets.values()),
-                follows_references=follow_references(targets.values()),
-            )
-            _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
+        def is_offered(name: str, spec: FunctionSpec) -> bool:
+            if not agent.is_root and spec.effect is Effect.END_AGENT:
+                return True
+            if names is not None:
+                return name in names
+            return spec.offer == "always" and (waits or not spec.suspends)
+
+        targets = {
+            name: Target(name, self._definition(spec), spec, executor)
+            for name, (spec, executor) in offer.by_name.items()
+            if name not in hidden and is_offered(name, spec)
+        }
+        toolset = Toolset(
+            targets,
+            ToolDefinitions(target.definition for target in targets.values()),
+            includes=includes_of(targets.values()),
+            follows_references=follow_references(targets.values()),
+        )
+        _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
         return toolset
 
     def _definition(self, spec: FunctionSpec, tool: JSON = _UNNAMED) -> JSON:
@@ -271,8 +286,6 @@ def _numbered(tools: Sequence[JSON]) -> Iterator[Brought]:
 
 def _withheld(offer: Offer, ctx: Context) -> frozenset[str]:
     """Return the functions whose scopes the caller's credentials lack."""
-    if not offer.scoped or EVERYTHING in ctx.scopes:
-        return _NONE_HIDDEN
     return frozenset([name for name, scopes in offer.scoped.items() if not all(map(ctx.grants, scopes))])
 
 

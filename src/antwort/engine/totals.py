@@ -13,15 +13,16 @@ from antwort.wire.responses import NO_USAGE, Usage
 class Totals:
     """Totals of one response. They change all the time, which structs are slow at."""
 
-    turns: int = 0
-    tool_calls: int = 0
-    without_tools: bool = False
-    """The limit of calls is reached: the model is offered no functions any more."""
-    usage: Usage = NO_USAGE
-    summarised: int = 0
-    """Tokens written in summaries, which are in `usage` and no part of the answer."""
+    __slots__ = ("made", "repetition", "summarised", "tool_calls", "turns", "usage", "without_tools")
 
     def __init__(self) -> None:
+        self.turns = 0
+        self.tool_calls = 0
+        self.without_tools = False
+        """The limit of calls is reached: the model is offered no functions any more."""
+        self.usage: Usage = NO_USAGE
+        self.summarised = 0
+        """Tokens written in summaries, which are in `usage` and no part of the answer."""
         self.made: dict[tuple[str, str], int] = {}
         """How often each call was made, by name and arguments."""
         self.repetition = Repetition()

@@ -172,8 +172,6 @@ class Exchange(msgspec.Struct, eq=False):
             if kind != "http.response.start":
                 raise RuntimeError(f"An answer begins with 'http.response.start', not with '{kind}'.")
             self._begin(message)
-            if WHOLE_BODY in message:
-                self._go_on(message[WHOLE_BODY], more=False)
         elif self.response_complete:
             raise RuntimeError(f"The answer is complete; '{kind}' comes too late.")
         elif kind != "http.response.body":
@@ -202,13 +200,13 @@ class Exchange(msgspec.Struct, eq=False):
             start = _line_starts[name]
             if start not in _FRAMING or self._frames(start, value):
                 lines.append(start + value)
-        if status in _BODILESS:
-            self._left = 0
+        body: bytes | None = message.get(WHOLE_BODY)
+        if body is not None:
+            lines.append(b"content-length: %d" % len(body))
+        elif self._is_chunked(status):
+            lines.append(b"transfer-encoding: chunked")
         if self.expects_continue:  # its body was not asked for, and may come or not
             self.keep_alive = self.expects_continue = False
-        chunked = self._left is None and not self.is_old and not self.is_head
-        if chunked:
-            lines.append(b"transfer-encoding: chunked")
         if not self.keep_alive:
             lines.append(b"connection: close")
         text = b"".join(lines)
@@ -217,12 +215,20 @@ class Exchange(msgspec.Struct, eq=False):
         lines += (b"", b"")
         head = b"\r\n".join(lines)
         self.response_started = True
-        if chunked:
-            self._chunked = True
-        if self._left is None and not message.get(BODY_FOLLOWS, False):
+        if body is not None:
+            self.transport.write(head if self.is_head else head + body)
+            self._end()
+        elif self._left is None and not message.get(BODY_FOLLOWS, False):
             self.transport.write(head)
         else:
             self._head = head
+
+    def _is_chunked(self, status: int) -> bool:
+        """Tell whether the end of an answer is marked by chunks, since nothing else tells it."""
+        if status in _BODILESS:
+            self._left = 0
+        self._chunked = self._left is None and not self.is_old and not self.is_head
+        return self._chunked
 
     def _frames(self, start: bytes, value: bytes) -> bool:
         """Take note of a header that says where the answer ends; tell whether to write it: we write the others."""
@@ -249,12 +255,15 @@ class Exchange(msgspec.Struct, eq=False):
         if data:
             self.transport.write(data)
         if not more:
-            self.response_complete = True
-            if self._waiters is not None:
-                self._waiters.wake()
-            if not self.keep_alive and not self.more_body:
-                self.transport.close()
-            self.on_end()
+            self._end()
+
+    def _end(self) -> None:
+        self.response_complete = True
+        if self._waiters is not None:
+            self._waiters.wake()
+        if not self.keep_alive and not self.more_body:
+            self.transport.close()
+        self.on_end()
 
     def _count(self, size: int, *, more: bool) -> None:
         """Hold the body against the length that was announced."""

@@ -382,9 +382,8 @@ def shown_beside(headers: Mapping[bytes, bytes]) -> Shown:
     """Return what a request wants to see beside what the API has."""
     if _SHOW_CALLS not in headers and _SHOW_PROGRESS not in headers and _SHOW_AGENTS not in headers:
         return AS_USUAL
-    calls, progress, agents = (_is_on(headers.get(name, b"")) for name in (_SHOW_CALLS, _SHOW_PROGRESS, _SHOW_AGENTS))
-    return Shown(calls, progress, agents)
+    return Shown(_is_on(headers, _SHOW_CALLS), _is_on(headers, _SHOW_PROGRESS), _is_on(headers, _SHOW_AGENTS))
 
 
-def _is_on(value: bytes) -> bool:
-    return value.lower() not in {b"0", b"false", b""}
+def _is_on(headers: Mapping[bytes, bytes], name: bytes) -> bool:
+    return headers.get(name, b"").lower() not in {b"0", b"false", b""}

@@ -80,9 +80,10 @@ def send_struct(scope: Scope, send: Send, answer: msgspec.Struct) -> Awaitable[N
 
 def send_json(scope: Scope, send: Send, body: bytes) -> Awaitable[None]:
     """Answer with JSON that is written already: in one message, if the server knows such."""
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    headers = [(b"content-type", b"application/json")]
     start: Message = {"type": "http.response.start", "status": 200, "headers": headers}
     if EXCHANGE not in scope:
+        headers.append((b"content-length", b"%d" % len(body)))
         return _send_both(send, start, {"type": "http.response.body", "body": body})
     start[WHOLE_BODY] = body
     return send(start)

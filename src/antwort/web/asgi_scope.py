@@ -24,7 +24,10 @@ EXCHANGE = "antwort.exchange"
 It also says that the server takes an answer as one message.
 """
 WHOLE_BODY = "antwort.whole_body"
-"""A key of `http.response.start`: the whole body, so that no other message follows; only for our own server."""
+"""A key of `http.response.start`: the whole body, so that no other message follows; only for our own server.
+
+It adds the Content-Length itself.
+"""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 
 

@@ -263,7 +263,7 @@ def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) ->
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise field_error(str(error), decoder.type, lambda: _document(body)) from None
+        raise field_error(str(error), decoder.type, functools.partial(_document, body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_json(body, error) from None
 
