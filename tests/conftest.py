@@ -12,6 +12,7 @@ from pathlib import Path
 import httpx
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 from tests.support.postgres import (
     database_url,
     postgres_server,
@@ -23,6 +24,7 @@ from tests.support.postgres import (
 from tests.support.qdrant import qdrant, qdrant_line, qdrant_server
 from tests.support.s3 import bucket, s3_server
 
+import antwort
 from antwort.functions import discovery
 from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
@@ -82,6 +84,10 @@ ControlGroups._works = _try_groups_once  # type: ignore[method-assign]
 # No test is about how quick the machine is.
 settings.register_profile("antwort", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("antwort")
+# It would read each file of ours that is imported, a thousand, in each process, for constants that may be worth a try.
+_SOURCE = f"{Path(antwort.__file__).parent}/"
+_CONSTANTS_OF = (_SOURCE,) if os.environ.get("ANTWORT_TEST_FULL") else ()
+vars(providers)["is_local_module_file"] = lambda path: path.startswith(_CONSTANTS_OF)
 patience: httpx.Timeout = inspect.signature(httpx.Client).parameters["timeout"].default  # of each client without one
 patience.connect = patience.read = patience.write = patience.pool = 120.0
 
