@@ -682,6 +682,20 @@ async def test_an_image_that_is_missing_or_not_its_own_is_never_served_and_never
         assert await executed(things, "print(open('f').read())") == "tea\n"
 
 
+@pytest.mark.usefixtures("images")
+async def test_what_sets_up_a_sandbox_sees_no_file_system_but_that_of_its_folder(tmp_path: Path) -> None:
+    async with opened(tmp_path) as things:
+        await executed(things, "open('f', 'w').write('tea')", "two")
+        async with (
+            things.in_use(lambda: things.at("one")) as used,
+            things._sandbox.open(["cat"], used.folder, limits=LIMITS) as process,
+        ):
+            mounted = await asyncio.to_thread(Path(f"/proc/{process._process.pid}/mountinfo").read_text)
+            assert str(tmp_path) not in mounted
+            await process.write(b"fine\n")
+            assert await process.stdout.readline() == b"fine\n"
+
+
 @pytest.mark.parametrize("swapped", ["missing", "a link"])
 @pytest.mark.usefixtures("images")
 async def test_nothing_is_written_to_an_image_that_was_taken_away_while_it_is_mounted(

@@ -1,5 +1,6 @@
 """The command line that puts a process into the sandbox."""
 
+import contextlib
 import os
 import resource
 import shutil
@@ -12,7 +13,7 @@ from msgspec import Struct
 from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
 from antwort.sandbox.places import system_files, system_links, system_places
 from antwort.sandbox.seccomp import filter_program
-from antwort.sandbox.thread_mounts import mount_apart, mount_memory, show
+from antwort.sandbox.thread_mounts import copied, mount_apart, mount_memory, show, show_copy
 
 WORKSPACE = "/workspace"
 """Where the folder is, in the sandbox."""
@@ -174,11 +175,13 @@ class Descent(Struct, frozen=True):
     def enter(self, space: int | None) -> None:
         """Let this thread, and what it starts, see what that user could not reach by himself, and nobody else.
 
-        It sees what else is mounted in a namespace that is open, if there is one. OSError if that cannot be done.
+        If a namespace of mounts is given, which is open, the folder is the one that is seen there. OSError if that
+        cannot be done.
         """
-        mount_apart(space)
-        if self.folder is not None:
-            show(self.folder, Path(self.stage))
+        with contextlib.nullcontext() if self.folder is None else copied(self.folder, space) as copy:
+            mount_apart()
+            if copy is not None:
+                show_copy(copy, Path(self.stage))
         if self.hidden:
             mount_memory(Path(self.rooms))
         for path in self.hidden:
