@@ -224,6 +224,8 @@ class Context(Struct, frozen=True):
 
     What another function calls with may be anybody's words.
     """
+    question: Callable[[], str] = str
+    """Tells what the user has said last, as text; empty if nobody has, or outside of a response."""
     measure_room: Callable[[], Awaitable[int | None]] | None = None
     """Tells how long a result may be; functions ask `room`."""
     function_calls: "FunctionCalls | None" = None

@@ -13,6 +13,7 @@ import pytest
 from click.testing import Result
 
 from antwort.app import Antwort
+from antwort.cli.terminal import AnswerText
 from antwort.config import Config
 from antwort.testing import Gate, ScriptedBackend, ScriptServer, Turn, call, fail, running, turn
 
@@ -312,3 +313,23 @@ def test_a_call_can_be_required_or_forbidden(cli: Cli, options: list[str], tools
     named = [tool["function"]["name"] for tool in first["tools"]]
     assert (named[: len(tools)] if choice != "none" else tools, first["tool_choice"]) == (tools, choice)
     assert [sent["tool_choice"] for sent in later] == ["auto"] * len(later)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["tea.md", "cat.txt", "tea.md"], "Two minutes.\n\nFound, and not cited: tea.md, cat.txt\n"),
+        ([], "Two minutes.\n"),
+    ],
+)
+def test_files_that_a_search_has_found_are_named_if_the_answer_cites_none(
+    capsys: pytest.CaptureFixture[str], names: list[str], told: str
+) -> None:
+    part = {"type": "output_text", "text": "Two minutes.", "annotations": []}
+    found = {"type": "file_search_call", "results": [{"filename": name} for name in names]}
+    printer = AnswerText(stream=False)
+    printer.take({"type": "response.output_text.delta", "delta": "Two minutes."})
+    output = [found, {"type": "message", "content": [part]}]
+    printer.take({"type": "response.completed", "response": {"output": output}})
+    printer.end()
+    assert capsys.readouterr().out == told

@@ -38,6 +38,8 @@ from antwort.storage.upgrade import current
 from antwort.types import JSON
 
 _CHOICES = ("auto", "none", "required")
+_RESULTS = ["file_search_call.results"]
+"""What shows which files a search has found: they are named where the answer cites none."""
 
 
 @click.command()
@@ -122,7 +124,7 @@ def run(
                 local.watch_agents(tree.take)
             if interactive:  # what waits for the user is offered where there is one
                 functions = [*functions, *(name for name in local.waiting_functions() if name not in functions)]
-        wish = _request(request, functions, previous_response_id=previous, store=store)
+        wish = _request(request, functions, previous_response_id=previous, store=store, include=_RESULTS)
         text_printer = partial(_text_printer, tree, shows=shows)
         with _started(runner, client), _failures_told_once(told=shows and not ctx.meta.get(DEBUG)):
             if chat:

@@ -17,6 +17,8 @@ from antwort.cli.clients import ResponseClient
 from antwort.cli.output import CommandFailure, Misuse, print_json
 from antwort.types import JSON
 
+_FOUND = 3
+"""Files that are named of those that were found."""
 _IMAGES = frozenset({"image/png", "image/jpeg", "image/gif", "image/webp"})
 _ENDS = frozenset({"response.completed", "response.failed", "response.incomplete", "response.cancelled"})
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
@@ -84,13 +86,16 @@ class AnswerText:
         self._is_interrupted = False
         self._pieces: list[str] = []
         self._sources: list[str] = []
+        self._found: list[str] = []
         self._is_terminal = sys.stdout.isatty()
 
     def take(self, event: JSON) -> None:
         """Print a piece."""
         kind = event.get("type")
         if kind in _ENDS:
-            self._sources = list(cited_sources(event.get("response") or {}))
+            response = event.get("response") or {}
+            self._sources = list(cited_sources(response))
+            self._found = [] if self._sources else list(found_files(response))
         elif kind in _TEXT:
             self._write(str(event.get("delta", "")))
         elif kind == "response.output_item.added" and self._pieces and event.get("item", {}).get("type") == "message":
@@ -116,6 +121,9 @@ class AnswerText:
             click.echo("\nSources:")
             for source in self._sources:
                 click.echo(f"  {harmless(source) if self._is_terminal else source}")
+        elif self._found:  # a small model reads what was found, and cites nothing
+            files = ", ".join(self._found[:_FOUND])
+            click.echo(f"\nFound, and not cited: {harmless(files) if self._is_terminal else files}")
 
     def make_room(self) -> None:
         """Begin a new line where something else is written in between, and people see both."""
@@ -193,6 +201,13 @@ def cited_sources(response: JSON) -> Iterator[str]:
                 if line not in seen:
                     seen.add(line)
                     yield line
+
+
+def found_files(response: JSON) -> Iterator[str]:
+    """Yield the names of the files that searches have found, the best first, each once."""
+    items = [item for item in response.get("output", ()) if isinstance(item.get("results"), list)]
+    names = [str(one.get("filename") or "") for item in items for one in item["results"] if isinstance(one, dict)]
+    yield from dict.fromkeys(" ".join(name.split()) for name in names if name.strip())
 
 
 def _sources(text: str, annotations: Sequence[JSON]) -> Iterator[str]:

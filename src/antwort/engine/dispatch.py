@@ -198,6 +198,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
+            question=plan.question,
             measure_room=self._measure_room,
         )
         name = spec.name

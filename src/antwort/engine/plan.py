@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import msgspec
 
 from antwort.agents import AgentTask
+from antwort.backends.items import text_of
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
 from antwort.engine.approvals import ApprovedCall, ResumedCall
@@ -109,6 +110,11 @@ class Plan(msgspec.Struct, frozen=True):
         if self.prepared and (prepared := self.prepared.get(target.name)):
             return copy.deepcopy(prepared)  # what a provider has put into it may be anything
         return msgspec.to_builtins(target.options) if target.options else {}  # JSON, as it was sent
+
+    def question(self) -> str:
+        """Return what the user has said last, as text."""
+        said = (item for item in reversed(self.window) if item.get("role") == "user")
+        return text_of(next(said, {}).get("content"))
 
     def is_pending(self) -> bool:
         """Tell whether there are calls of the response before whose outputs come first."""

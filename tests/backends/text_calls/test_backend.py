@@ -68,6 +68,54 @@ def messages(server: ScriptServer, index: int) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in server.requests[index]["messages"]]
 
 
+# --- forced ----------------------------------------------------------------------------------------------------------
+
+FORCED = ["required", {"type": "function", "name": "get_weather"}]
+TALK = "Bonn is a city, and it is warm there in summer. "
+BONN = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
+
+
+@pytest.mark.parametrize("choice", FORCED, ids=str)
+@pytest.mark.parametrize("talk", [TALK, TALK * 1000, turn([TALK] * 1000)], ids=["short", "endless", "streamed"])
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_model_that_talks_where_it_must_call_is_told_in_words_with_a_schema(
+    tmp_path: Path, choice: Any, talk: Turn | str, stream: bool
+) -> None:
+    """As on Ollama, which heeds no choice, and llama.cpp, which lets a model talk as long as it likes before a call."""
+    with ScriptServer([talk, BONN, BONN]) as server:
+        async with app_on(server, tmp_path, "auto") as app:
+            for _ in range(2):
+                response = await ask(app, "The weather?", tools=[WEATHER], tool_choice=choice, stream=stream)
+                assert outcome(response) == [("get_weather", {"city": "Bonn"})]
+    assert ["tools" in sent for sent in server.requests] == [True, False, False]
+    assert ["response_format" in sent for sent in server.requests] == [False, True, True]
+
+
+@pytest.mark.parametrize("choice", FORCED, ids=str)
+async def test_what_a_model_says_before_a_call_that_it_must_make_is_passed_on(tmp_path: Path, choice: Any) -> None:
+    with ScriptServer([turn("Let me see.", calls=[call("get_weather", city="Bonn")])]) as server:
+        async with app_on(server, tmp_path, "auto") as app:
+            response = await ask(app, "The weather?", tools=[WEATHER], tool_choice=choice)
+    assert outcome(response) == ["Let me see.", ("get_weather", {"city": "Bonn"})]
+    assert len(server.requests) == 1
+
+
+async def test_a_call_among_words_is_read_where_one_must_be_made(tmp_path: Path) -> None:
+    with ScriptServer([f"I will.\n{written('get_weather', city='Bonn')}"]) as server:
+        async with app_on(server, tmp_path, "auto") as app:
+            response = await ask(app, "The weather?", tools=[WEATHER], tool_choice="required")
+    assert outcome(response) == ["I will.", ("get_weather", {"city": "Bonn"})]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_the_marks_of_a_result_do_not_reach_the_user(tmp_path: Path, stream: bool) -> None:
+    said = turn(["<tool", "_response>\nIt is 8", "4.\n</tool_", "response>"])
+    with ScriptServer([turn(calls=[call("calculate", expression="12*7")]), said]) as server:
+        async with app_on(server, tmp_path, "auto") as app:
+            (text,) = outcome(await ask(app, stream=stream))
+    assert str(text).strip() == "It is 84."
+
+
 # --- prompted --------------------------------------------------------------------------------------------------------
 
 

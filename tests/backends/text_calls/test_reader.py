@@ -121,12 +121,28 @@ def test_several_calls_are_read(written: str) -> None:
         "{",
         "[TOOL_CA",
         "``",
-        "<tool_response>made up</tool_response>",
     ],
 )
 def test_what_only_looks_like_a_call_is_text_to_the_letter(text: str) -> None:
     assert "".join(str(piece) for piece in read(text)) == text
     assert all(isinstance(piece, str) for piece in read(text))
+
+
+@pytest.mark.parametrize("size", [1, 3, 100])
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("<tool_response>\nTwo minutes.\n</tool_response>", "\nTwo minutes."),
+        ('<tool_response name="add">3</tool_response>', "3"),
+        ("It is <tool_response>3", "It is3"),
+        ("<tool_respond>3", "<tool_respond>3"),
+        ("</tool_resp", "</tool_resp"),
+    ],
+)
+def test_the_marks_of_a_result_without_a_call_are_left_out(text: str, shown: str, size: int) -> None:
+    reader = CallReader([ADD])
+    pieces = [piece for start in range(0, len(text), size) for piece in reader.take(text[start : start + size])]
+    assert "".join(map(str, pieces + reader.end())) == shown
 
 
 def test_text_before_a_call_flows_at_once() -> None:

@@ -271,6 +271,27 @@ def test_an_empty_query_is_refused(
     assert len(embeddings.asked) == asked
 
 
+@pytest.mark.parametrize(
+    ("query", "searched"),
+    [
+        ("What to look for, as a question or in a few words.", 2),  # what a very small model writes
+        ("steeping time of green tea", 1),
+    ],
+)
+def test_a_query_that_has_nothing_of_the_question_is_searched_for_with_the_question(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, query: str, searched: int
+) -> None:
+    question = "How long is green tea steeped?"
+    steps = [turn(calls=[call("file_search", query=query)]), turn("Done.")]
+    with staged(tmp_path, steps, settings_for(qdrant_server, embeddings)) as stage:
+        store = stage.client().vector_stores.create(name="a").id
+        write(stage, store, {"text": "green tea is steeped for two minutes"}, {"text": "the train leaves at noon"})
+        response = create(stage, False, input=question, tools=[tool(store, max_num_results=2)], include=RESULTS)
+    found = search_item(response)
+    assert found.queries == [query, question][:searched]
+    assert "green tea is steeped for two minutes" in [result.text for result in found.results]
+
+
 def test_a_model_is_offered_ids_only_if_it_has_several_to_choose_among(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:

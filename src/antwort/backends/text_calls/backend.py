@@ -12,7 +12,7 @@ from antwort.backends.limits import AnswerLimits
 from antwort.backends.remote import RemoteBackend
 from antwort.backends.resilience import BackendWrapper
 from antwort.backends.text_calls.prompt import forced_schema, prompted
-from antwort.backends.text_calls.sinks import NativeSink, PromptedSink
+from antwort.backends.text_calls.sinks import ForcedSink, NativeSink, NoCallError, PromptedSink
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadRequestError
 from antwort.lazy_imports import compiled_on_use
@@ -57,6 +57,8 @@ class TextCalls(BackendWrapper):
         self._always = always
         self._prompted: set[str] = set()
         """Models whose server has refused functions."""
+        self._talking: set[str] = set()
+        """Models whose server has let them talk in the place of a call that they had to make."""
         self._unguided: set[str] = set()
         """Models whose server has refused a schema for a call that must be made."""
 
@@ -65,7 +67,28 @@ class TextCalls(BackendWrapper):
         """Perform one turn."""
         if self._always or request.model in self._prompted:
             return self._run_prompted(request, sink)
-        return self._run_native(request, sink) if request.tools else self.backend.run(request, sink)
+        if not request.tools:
+            return self.backend.run(request, sink)
+        if request.tool_choice == "required" or isinstance(request.tool_choice, dict):
+            return self._run_forced(request, sink)
+        return self._run_native(request, sink, NativeSink(sink, request, self._limits))
+
+    async def _run_forced(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform a turn that must call: natively, and in words with a schema if the server does not see to it."""
+        if request.model not in self._talking:
+            try:
+                await self._run_native(request, sink, ForcedSink(sink, request, self._limits))
+            except NoCallError:
+                logger.info(
+                    "The backend '%s' has let the model '%s' answer without a call that it had to make; such turns are "
+                    "told in words from now on, with a schema.",
+                    self.name,
+                    request.model,
+                )
+                _remember(self._talking, request.model)
+            else:
+                return
+        await self._run_prompted(request, sink)
 
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
@@ -73,8 +96,7 @@ class TextCalls(BackendWrapper):
             request = prompted(request, guided=False)
         return await self.backend.count_tokens(request)
 
-    async def _run_native(self, request: ModelRequest, sink: TurnSink) -> None:
-        reading = NativeSink(sink, request, self._limits)
+    async def _run_native(self, request: ModelRequest, sink: TurnSink, reading: NativeSink | ForcedSink) -> None:
         try:
             await self.backend.run(request, reading)
         except APIError as error:

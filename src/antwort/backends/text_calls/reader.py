@@ -12,9 +12,14 @@ Piece = str | TextCall
 RESPONSE = "<tool_response"
 """What results begin with; a model that writes it itself makes results up."""
 
+_MARKS = (RESPONSE, "</tool_response")
+"""Marks of the format that models write where they mean nothing."""
+
 _EAGER = 2048
 """Characters held back up to which each new piece is looked at at once."""
 
+_mark = compiled_on_use(r"</?tool_response[^<>]{0,80}>")
+_begun_mark = compiled_on_use(r"</?tool_response[^<>]{0,80}")
 _blank = compiled_on_use(r"\s*")
 _between = compiled_on_use(r"[\s,;]*")
 _boundary = compiled_on_use(rf"[\s{re.escape(BEGINNINGS)}]")
@@ -24,7 +29,7 @@ class CallReader:
     """Parts the calls of some functions in a text from the text around them, however it was split.
 
     Blanks around calls belong to nobody. What follows a call and pretends to be its result is left out, and so is
-    whatever follows the first call if there may not be `several`.
+    whatever follows the first call if there may not be `several`. Of a result without a call the marks are left out.
     """
 
     _offered: Offered | None = None
@@ -36,6 +41,8 @@ class CallReader:
     _after_call = False
     _called = False
     _stopped = False
+    has_dropped = False
+    """Whether marks were left out that are neither calls nor text."""
 
     def __init__(self, tools: Sequence[JSON], *, several: bool = True) -> None:
         self._tools = tools
@@ -81,6 +88,8 @@ class CallReader:
             if self._called and (text.startswith(RESPONSE, begin) or (not ended and RESPONSE.startswith(text[begin:]))):
                 self._stopped = text.startswith(RESPONSE, begin)
                 return len(text) if self._stopped else None
+            if text[begin] == "<" and (mark := self._mark(text, begin, ended=ended)) != begin:
+                return mark
             if self._offered is None:
                 self._offered = {str(tool["name"]): tool.get("parameters") or {} for tool in self._tools}
             block = read_block(text, begin, self._offered, fresh=fresh, ended=ended)
@@ -96,6 +105,16 @@ class CallReader:
         pieces.append(text[begin if blank_before else place : end])
         self._fresh = self._after_call = False
         return end
+
+    def _mark(self, text: str, begin: int, *, ended: bool) -> int | None:
+        """Return the end of a mark that is left out, the beginning if there is none, None if that is not clear yet."""
+        found = _mark.match(text, begin)
+        if found is not None:
+            self.has_dropped = self._fresh = True
+            return found.end()
+        rest = text[begin:]
+        begun = any(mark.startswith(rest) for mark in _MARKS) or _begun_mark.fullmatch(rest) is not None
+        return None if begun and not ended else begin
 
     def _end_blank(self, blank: str, pieces: list[Piece]) -> int:
         if not self._after_call:

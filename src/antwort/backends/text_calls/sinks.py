@@ -14,6 +14,9 @@ from antwort.backends.usage import MOST_WAITING
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
+_ENDED = frozenset({"stop", "length", "tool_calls", UNFINISHED})
+_LONGEST_PREFACE = 500
+"""Characters that a model may say before a call that it must make."""
 _JSON_FORMATS = frozenset({"json_object", "json_schema"})
 
 
@@ -135,15 +138,81 @@ class PromptedSink(_ReadingSink, eq=False):
                 self._sink.text(piece, logprobs or None)
 
 
+class NoCallError(Exception):
+    """A model has not called although it must: its server lets it talk."""
+
+
+class ForcedSink(PromptedSink, eq=False):
+    """For turns that must call, on servers that should see to it: a turn that does not is a NoCallError.
+
+    Calls are read wherever they stand; text is held back until there is one.
+    """
+
+    _waiting: list[tuple[str, list[JSON] | None]] = field(default_factory=list)
+    _length: int = 0
+
+    @override
+    def tool_call(
+        self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
+    ) -> None:
+        self._settle()
+        self._pass_waiting()
+        super().tool_call(index, call_id=call_id, name=name, arguments=arguments)
+
+    @override
+    def text_burst(self, deltas: Sequence[str]) -> None:
+        for delta in deltas:
+            self.text(delta)
+
+    @override
+    def refusal(self, delta: str) -> None:
+        self._pass_waiting()
+        super().refusal(delta)
+
+    @override
+    def finish(self, reason: str) -> None:
+        self._settle()
+        if not self._calls and reason in _ENDED and (self._waiting or not self._plain):
+            raise NoCallError
+        self._pass_waiting()
+        super().finish(reason)
+
+    @override
+    def _pass_on(self, pieces: Sequence[Piece]) -> None:
+        for piece in pieces:
+            if isinstance(piece, TextCall):
+                self._pass_waiting()
+                self._pass_call(piece)
+                self._logprobs = []
+                continue
+            logprobs, self._logprobs = self._logprobs or None, []
+            if self._plain:
+                self._sink.text(piece, logprobs)
+                continue
+            self._waiting.append((piece, logprobs))
+            self._length += len(piece)
+            if self._length > _LONGEST_PREFACE:
+                raise NoCallError
+
+    def _pass_waiting(self) -> None:
+        """Pass on what was held back: nothing is any more."""
+        self._plain = True
+        waiting, self._waiting = self._waiting, []
+        for piece, logprobs in waiting:
+            self._sink.text(piece, logprobs)
+
+
 class NativeSink(_ReadingSink, eq=False):
     """For turns of models whose calls their server should read: a text is read as calls if it is nothing else.
 
-    As soon as it is clear that it is more, the rest is passed on without a look. JSON that was asked for is no call.
+    As soon as it is clear that it is more, the rest is passed on without a look, unless it began with the marks of a
+    result: then they are left out, wherever they stand. JSON that was asked for is no call.
     """
 
     _said: list[str] = field(default_factory=list)
     """The text so far, while it may be calls and nothing else."""
     _read: list[TextCall] = field(default_factory=list)
+    _is_marked: bool = False
 
     def whole_turn(self, turn: WholeTurn) -> None:
         """Pass a turn on that came as a whole, unless its text may be calls and nothing else."""
@@ -166,6 +235,8 @@ class NativeSink(_ReadingSink, eq=False):
     def tool_call(
         self, index: int, *, call_id: str | None = None, name: str | None = None, arguments: str = ""
     ) -> None:
+        if self._is_marked:
+            self._settle()
         if not self._plain:
             self._pass_text()  # the server reads calls, so this was none
         index = self._calls.setdefault(index, len(self._calls))
@@ -181,7 +252,7 @@ class NativeSink(_ReadingSink, eq=False):
 
     def _is_text(self, delta: str) -> bool:
         """Tell whether a piece is text, as nearly always: after one that no call begins with all is."""
-        if not self._plain and ((not self._said and _begins_text(delta)) or self._wants_json()):
+        if not (self._plain or self._is_marked) and ((not self._said and _begins_text(delta)) or self._wants_json()):
             self._pass_text()
         return self._plain
 
@@ -191,10 +262,16 @@ class NativeSink(_ReadingSink, eq=False):
 
     def _take(self, delta: str) -> None:
         self.begun = True
-        self._said.append(delta)
+        if not self._is_marked:
+            self._said.append(delta)
         self._judge(self._reader.take(delta))
 
     def _judge(self, pieces: Sequence[Piece]) -> None:
+        if self._reader.has_dropped:
+            read, self._is_marked, self._said, self._read = self._read, True, [], []
+            for piece in (*read, *pieces):
+                self._pass_piece(piece)
+            return
         for piece in pieces:
             if isinstance(piece, TextCall):
                 self._read.append(piece)
@@ -202,10 +279,16 @@ class NativeSink(_ReadingSink, eq=False):
                 self._pass_text()
                 return
 
+    def _pass_piece(self, piece: Piece) -> None:
+        if isinstance(piece, TextCall):
+            self._pass_call(piece)
+        elif piece:
+            self._sink.text(piece, None)
+
     @override
     def _settle(self) -> None:
         self.begun = True
-        if not self._said:
+        if not self._said and not self._is_marked:
             return
         self._judge(self._reader.end())
         calls, self._read = self._read, []

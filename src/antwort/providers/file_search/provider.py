@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
@@ -60,6 +61,11 @@ DOOR = "workers.json"
 _WATCHED = 10.0
 """Seconds between looks at the queue."""
 _LONGEST_QUERY = 4096
+_TOLD_QUERY = 200
+"""Characters that model servers with a grammar let a model write: a small one does not come to an end by itself."""
+_LONGEST_QUESTION = 500
+"""Characters of what the user says that is searched for as it is; what is longer is hardly a question."""
+_WORD = re.compile(r"\w{3,}")
 _ADVICE = "Go on without file search."
 """What a model can do if it is told that something failed."""
 _EMBEDDING_SHARE = 0.5
@@ -69,6 +75,16 @@ _EMBEDDING_SHARE = 0.5
 def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
     query = arguments.get("query")
     return {"queries": [query] if isinstance(query, str) else [], "results": None}
+
+
+def _queries(query: str, question: str) -> tuple[str, ...]:
+    """Return what to search for: what the model says, and the question as well if that has next to nothing of it.
+
+    Small models that are made to search write anything, such as the description of the argument.
+    """
+    words = set(_WORD.findall(question.lower()))
+    shared = words & set(_WORD.findall(query.lower()))
+    return (query,) if len(question) > _LONGEST_QUESTION or len(shared) >= len(words) / 3 else (query, question)
 
 
 def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
@@ -296,7 +312,13 @@ class FileSearch(StoreFileRoutes, WorksApart):
     async def file_search(
         self,
         ctx: Context,
-        query: Annotated[str, Field(description="What to look for, as a question or in a few words.")],
+        query: Annotated[
+            str,
+            Field(
+                description="What to look for, as a question or in a few words.",
+                json_schema_extra={"maxLength": _TOLD_QUERY},
+            ),
+        ],
         vector_store_ids: Annotated[
             list[str] | None, Field(description="Only these vector stores; leave it out to search all of them.")
         ] = None,
@@ -307,7 +329,8 @@ class FileSearch(StoreFileRoutes, WorksApart):
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         options, filters = _read_tool(ctx.options)
         limit = options.max_num_results or self.settings.max_results
-        wish = Wish.of((query,), limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
+        queries = _queries(query, " ".join(ctx.question().split()))
+        wish = Wish.of(queries, limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
         try:
             stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
             room = await ctx.room()
@@ -318,7 +341,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             findings.notes.append("There are no documents here yet.")
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
-        item = {"queries": [query], "results": [_result(one) for one in findings.found]}
+        item = {"queries": [*queries], "results": [_result(one) for one in findings.found]}
         return ToolResult(report.results(ctx, query, findings, room=room, offset=offset), item=item)
 
     async def _placed(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
