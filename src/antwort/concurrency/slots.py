@@ -25,7 +25,7 @@ class Slots:
     """
 
     def __init__(self, limit: int, queue: Queue | None = None) -> None:
-        self._limit = self._share = self._free = 0
+        self._limit = self._share = self._reserve = self._free = 0
         self._held: dict[str, int] = {}
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By tenant, in the order of their turns: whoever got a slot, or gives one back, goes to the end."""
@@ -41,6 +41,8 @@ class Slots:
         self._free += limit - self._limit
         self._limit = limit
         self._share = limit if limit <= 1 else limit - max(1, limit // _LEFT)
+        self._reserve = limit - self._share
+        """Slots that are left for others; while more than these are free, nobody has a whole share."""
         if self._waiting:
             self._hand_out()
 
@@ -62,17 +64,18 @@ class Slots:
         """Take a slot for a tenant, if there is one for it."""
         if self._returned:
             self._count_returned()
-        queues = self._queues
-        if tenant != queues.only:
-            queues.note(tenant)
-        if self._free <= 0:
+        if tenant != self._queues.only:
+            self._queues.note(tenant)
+        free = self._free
+        if free <= self._reserve and not self._is_for(tenant):
             return False
-        held = self._held.get(tenant, 0)
-        if held >= self._share and queues.several:
-            return False
-        self._held[tenant] = held + 1
-        self._free -= 1
+        self._free = free - 1
+        self._held[tenant] = self._held.get(tenant, 0) + 1
         return True
+
+    def _is_for(self, tenant: str) -> bool:
+        """Tell whether there is a slot for a tenant."""
+        return self._free > 0 and (self._held.get(tenant, 0) < self._share or not self._queues.several)
 
     async def acquire(self, tenant: str = "", seconds: float | None = None) -> None:
         """Take a slot, waiting for one if need be; TimeoutError if there was none in so many seconds.

@@ -69,14 +69,15 @@ class Events:
         self.sequence = number + len(deltas)
         if len(deltas) == 1:  # as most, and it is a third of the work
             put(kind, b"".join((head, b"%d" % number, middle, encode(deltas[0]), end)))
-            return
-        put(
-            kind,
-            *[
-                b"".join((head, b"%d" % sequence, middle, encode(delta), end))
-                for sequence, delta in enumerate(deltas, number)
-            ],
-        )
+        else:
+            put(kind, *_numbered(head, number, middle, deltas, end))
+
+
+def _numbered(head: bytes, number: int, middle: bytes, deltas: Sequence[str], end: bytes) -> list[bytes]:
+    # Not where it is used: what a comprehension sees costs the function around it something each time.
+    return [
+        b"".join((head, b"%d" % sequence, middle, encode(delta), end)) for sequence, delta in enumerate(deltas, number)
+    ]
 
 
 SILENT = Events(None)
