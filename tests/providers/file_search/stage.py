@@ -18,6 +18,7 @@ from tests.support.qdrant import QdrantServer
 from antwort import Antwort
 from antwort.config import Config
 from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.testing import ScriptedBackend, Turn, call, running, turn
 from antwort.types import JSON
 
@@ -27,6 +28,7 @@ __all__ = [
     "Clock",
     "answering",
     "collections",
+    "mended",
     "on_loop",
     "outputs",
     "pipeline",
@@ -116,10 +118,26 @@ def collections(qdrant: QdrantServer | Line) -> set[str]:
 
 def until(what: Callable[[], bool]) -> None:
     """Wait until something is so, by looking."""
-    end = time.monotonic() + PATIENCE
+    end, pause = time.monotonic() + PATIENCE, 0.01
     while not what():
         assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.01)
+        time.sleep(pause)
+        pause = min(1.2 * pause, 0.2)  # what takes long would only take longer if it were asked all the time
+
+
+def mended(line: Line, stage: Served) -> None:
+    """Mend the line to the vector database, and wait until the app has seen that: it does not look all the time."""
+    registered = stage.server.app.registry.registrations()
+    backend = next(one.provider._backend for one in registered if isinstance(one.provider, FileSearch))
+
+    async def is_seen() -> bool:
+        with contextlib.suppress(VectorStoreUnavailable):
+            await backend.collections()
+            return True
+        return False
+
+    line.mend()
+    until(lambda: on_loop(stage, is_seen()))
 
 
 def pipeline(

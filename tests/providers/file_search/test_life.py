@@ -9,7 +9,7 @@ import httpx
 import pytest
 from openai import BadRequestError
 from tests.http.sdk import Served
-from tests.providers.file_search.stage import Clock, collections, on_loop, settings_for, staged, write
+from tests.providers.file_search.stage import Clock, collections, mended, on_loop, settings_for, staged, write
 from tests.support.embeddings import EmbeddingServer
 from tests.support.line import Line
 from tests.support.qdrant import OwnQdrant, QdrantServer
@@ -86,7 +86,7 @@ def test_stores_that_are_created_without_the_vector_database_are_counted(
         client.vector_stores.create(name="during")
         with pytest.raises(BadRequestError, match="There are 2 vector stores already"):
             client.vector_stores.create(name="too many")
-        qdrant_line.mend()
+        mended(qdrant_line, stage)
         keep_house(stage, provider)
         assert states(stage, provider) == [StoreState.READY] * 2
 
@@ -103,7 +103,7 @@ def test_nothing_brings_a_store_back_that_is_being_deleted(
         clock.pass_days(8)
         qdrant_line.cut()
         client.vector_stores.delete(made.id)
-        qdrant_line.mend()
+        mended(qdrant_line, stage)
 
         async def go_on_from_what_was_seen() -> None:
             await stores.expire(seen)

@@ -15,6 +15,7 @@ from tests.providers.file_search.stage import (
     Clock,
     answering,
     collections,
+    mended,
     on_loop,
     outputs,
     search_item,
@@ -145,7 +146,7 @@ def test_a_store_that_is_created_during_an_outage_is_completed_afterwards(
         qdrant_line.cut()
         during = client.vector_stores.create(name="during")
         assert during.status == "in_progress"
-        qdrant_line.mend()
+        mended(qdrant_line, stage)
         until(lambda: client.vector_stores.retrieve(during.id).status == "completed")
     assert collections(qdrant_line) == {f"antwort_{before}", f"antwort_{during.id}"}
 
@@ -158,7 +159,7 @@ def test_a_store_that_was_created_during_an_outage_is_made_by_the_first_write(
         client.vector_stores.create(name="before")  # which tells how long vectors are
         qdrant_line.cut()
         during = client.vector_stores.create(name="during").id
-        qdrant_line.mend()
+        mended(qdrant_line, stage)
         write(stage, during, {"text": "green tea"})
         found = client.vector_stores.retrieve(during)
     assert (found.status, found.file_counts.total, found.usage_bytes) == ("completed", 1, 9)
@@ -175,7 +176,7 @@ def test_a_deletion_during_an_outage_is_completed_afterwards(
         assert client.vector_stores.delete(store.id).deleted
         assert stage.request("GET", f"/vector_stores/{store.id}").status_code == 404
         assert client.vector_stores.delete(store.id).deleted, "it can be asked for again"
-        qdrant_line.mend()
+        mended(qdrant_line, stage)
         until(lambda: set(records(provider, stage)) == {other.id})
     assert collections(qdrant_line) == {f"antwort_{other.id}"}
 
@@ -214,7 +215,7 @@ def test_a_crash_during_creation_is_completed_at_the_next_start(
     with staged(tmp_path, [], settings_for(qdrant_line, embeddings, **QUICK)) as stage:
         client = stage.client()
         assert client.vector_stores.retrieve(store).status == "in_progress"
-        qdrant_line.mend()
+        mended(qdrant_line, stage)
         until(lambda: client.vector_stores.retrieve(store).status == "completed")
         write(stage, store, {"text": "green tea"})
         assert client.vector_stores.search(store, query="green tea").data[0].score > 0.9

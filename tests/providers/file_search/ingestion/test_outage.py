@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
 from tests.providers.file_search.ingestion.test_reception import Ask, job_of, worker
-from tests.providers.file_search.stage import settings_for
+from tests.providers.file_search.stage import mended, settings_for
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 from tests.support.line import Line
 
@@ -56,7 +56,7 @@ async def test_a_file_waits_for_a_vector_database_that_is_away_for_longer_than_i
             refused = (await ask(CHUNK)).error
             assert refused == "The vector database cannot be reached."
             assert (await ask(messages.Release(refused, 0.0))).error is None
-        qdrant_line.mend()
+        mended(qdrant_line, stage.served)
         await indexed(ask)
     assert stage.settled(store, file_id).status == "completed"
 
@@ -68,7 +68,7 @@ async def test_a_file_is_written_into_a_store_that_was_created_while_the_vector_
     qdrant_line.cut()
     file_id = stage.upload("tea")
     during = stage.client.vector_stores.create(name="during", file_ids=[file_id]).id
-    qdrant_line.mend()
+    mended(qdrant_line, stage.served)
     async with worker(door) as ask:
         await indexed(ask)
     assert stage.settled(during, file_id).status == "completed"
@@ -84,7 +84,7 @@ async def test_a_file_that_cannot_be_read_is_told_why_when_the_vector_database_i
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
             assert (await ask(messages.Fail("invalid_file", "It is empty."))).error is None
-        qdrant_line.mend()
+        mended(qdrant_line, stage.served)
         await job_of(ask)
         await ask(messages.Fail("invalid_file", "It is empty."))
     failed = stage.settled(store, file_id)
