@@ -20,7 +20,7 @@ from tests.providers.file_search.vectors.conformance import (
     ids,
     near,
 )
-from tests.support.qdrant import OwnQdrant, QdrantServer
+from tests.support.qdrant import REQUEST_MB, OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort.provider import ConfigError, SecretStr
@@ -328,9 +328,10 @@ async def test_long_texts_are_written_in_requests_that_the_server_takes(
 ) -> None:
     backend = OwnQdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
     await backend.create_collection(STORE, 4)
-    text = "ж" * 66_000  # sent twice for each chunk, together more than the 32 MiB that the server takes
-    await backend.upsert(STORE, [chunk(number, text) for number in range(128)])
-    assert await backend.count(STORE, tenant=TENANT) == Count(128, 1, 128 * 132_000)
+    text = "ж" + "\x01" * 40_000  # each of which is six bytes in JSON
+    number = REQUEST_MB * 1024**2 // (2 * 6 * 40_000) + 1  # it is sent twice for each chunk
+    await backend.upsert(STORE, [chunk(one, text) for one in range(number)])
+    assert await backend.count(STORE, tenant=TENANT) == Count(number, 1, number * 40_002)
     await backend.delete_collection(STORE)
     await backend.close()
 
@@ -340,7 +341,8 @@ async def test_long_vectors_are_written_in_requests_that_the_server_takes(
 ) -> None:
     backend = OwnQdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
     await backend.create_collection(STORE, 20_000)
-    await backend.upsert(STORE, [chunk(number, vector=[1 / 3] * 20_000) for number in range(100)])
-    assert (await backend.count(STORE, tenant=TENANT)).chunks == 100
+    number = REQUEST_MB * 1024**2 // (20_000 * len(f"{1 / 3},")) + 1
+    await backend.upsert(STORE, [chunk(one, vector=[1 / 3] * 20_000) for one in range(number)])
+    assert (await backend.count(STORE, tenant=TENANT)).chunks == number
     await backend.delete_collection(STORE)
     await backend.close()
