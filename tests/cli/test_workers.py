@@ -331,7 +331,7 @@ def test_a_first_worker_that_stands_still_while_it_starts_ends_the_server(
 ) -> None:
     monkeypatch.setenv("ANTWORT_STORAGE__URL", ready_url)
     plugin("hanging", HANGING)
-    config("server:\n  worker_timeout: 1\nfunctions:\n  start_timeout: 1\n")
+    config("server:\n  worker_timeout: 1\nfunctions:\n  start_timeout: 4\n")
     Path("lifespan").touch()
     code, lines = refusal(process("serve", "--port", "0", "--workers", "2", "--plugins-dir", "plugins"))
     assert code == 1
