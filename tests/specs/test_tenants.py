@@ -69,6 +69,7 @@ class Tenant:
         for response_id in self.made:
             while self.fetch(response_id)["status"] not in ENDED:
                 assert time.monotonic() < limit, response_id
+                time.sleep(0.01)
 
     @property
     def was_told_the_secret(self) -> bool:

@@ -159,7 +159,7 @@ async def test_the_threads_end_with_the_model() -> None:
 
 
 async def test_the_event_loop_goes_on_meanwhile(model: MiniLM) -> None:
-    work = asyncio.create_task(model.embed(["word " * 300] * 3))
+    work = asyncio.create_task(model.embed(["word " * 100] * 3))
     turns = 0
     while not work.done():
         await asyncio.sleep(0)
