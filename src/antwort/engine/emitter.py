@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from antwort.backends.base import UNFINISHED, WholeTurn, quick_flush
+from antwort.backends.base import UNFINISHED, WholeCall, WholeTurn, quick_flush
 from antwort.backends.pieces import Pieces
 from antwort.backends.usage import logprobs_size
 from antwort.context import Sources
@@ -177,7 +177,9 @@ class Emitter:
     def whole_turn(self, turn: WholeTurn) -> None:
         """Take a turn that came as a whole: if nobody is told of its pieces, it is not taken apart."""
         text, calls = turn.text or "", turn.calls
-        size = len(text) + sum(len(call.arguments) for call in calls) if calls else len(text)
+        size = len(text)
+        if calls:
+            size += sum(len(call.arguments) for call in calls)
         # How an item was cut off is known when the turn ends.
         if self.events.enabled or turn.reason in CUT_SHORT or size > self._room:
             turn.feed(self)
@@ -185,13 +187,17 @@ class Emitter:
         if text:
             part = OutputText(text, self.cite(text))
             self.add(Message(new_id("msg"), "completed", content=[part]))
+        if calls:
+            self._take_calls(calls)
+        self.turn_usage, self.finish_reason = turn.usage, turn.reason
+
+    def _take_calls(self, calls: Sequence[WholeCall]) -> None:
         for index, call in enumerate(calls):
             if call.name in self.client_functions:
                 self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
             else:
                 made = self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name)
                 made.pieces.add(call.arguments)
-        self.turn_usage, self.finish_reason = turn.usage, turn.reason
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
         """Take a piece of the answer."""

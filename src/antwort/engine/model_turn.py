@@ -146,10 +146,10 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
         """Perform a turn; what the sink takes comes to the emitter."""
-        plan = self._plan
-        is_watched = plan.response.truncation == "auto" or plan.max_window is not None
-        run = self._run_fitted if is_watched or request.items is not plan.window else self._parts.models.run
-        return self._run_traced(run, request, sink) if self._parts.tracer.enabled else run(request, sink)
+        plan, parts = self._plan, self._parts
+        fits = request.items is plan.window and plan.max_window is None and plan.response.truncation != "auto"
+        run = parts.models.run if fits else self._run_fitted
+        return self._run_traced(run, request, sink) if parts.tracer.enabled else run(request, sink)
 
     @property
     def _truncates(self) -> bool:
