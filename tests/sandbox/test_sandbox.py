@@ -234,6 +234,21 @@ async def test_a_writer_whom_nobody_reads_is_held_back_and_ends(folder: Path) ->
     assert len((folder / "count").read_text().splitlines()) < 30
 
 
+async def test_a_process_that_is_ended_has_its_share_of_the_processors_again_to_end(folder: Path) -> None:
+    async with Sandbox().open(["sleep", "60"], folder) as process:
+        group = process._group
+        place = None if group is None else group._folders.get("cpu")
+        if group is None or place is None:  # where there are no groups there is nothing to give back
+            return
+        await asyncio.to_thread(group.stand_back, LEAST)
+        name = "cpu.shares" if (place / "cpu.shares").exists() else "cpu.weight.nice"
+        before = (place / name).read_text()
+        process.kill("time")
+        assert (place / name).read_text() != before
+        assert await process.check() is None
+        assert (place / name).read_text() != before
+
+
 async def test_whoever_is_cancelled_leaves_no_process_behind(folder: Path) -> None:
     script = "touch begun; while true; do date > $(mktemp -p .); sleep 0.01; done"
     running = asyncio.create_task(Sandbox().run(["sh", "-c", script], folder))

@@ -66,6 +66,18 @@ class ControlGroup:
             else:
                 (folder / "cpu.shares").write_text(str(max(2, round(_SHARES / _STEP**niceness))))
 
+    def hurry(self) -> None:
+        """Let the group have as much of the processors as any other: to end takes time, also for who was killed."""
+        folder = self._folders.get("cpu")
+        if folder is None:
+            return
+        with contextlib.suppress(OSError):
+            if (folder / "cpu.max").exists():
+                (folder / "cpu.max").write_text("max")
+            else:
+                (folder / "cpu.cfs_quota_us").write_text("-1")
+        self.stand_back(0)
+
     def memory_kills(self) -> int:
         """Return how many processes the kernel had to end because there was no memory left."""
         for name in ("memory.events", "memory.oom_control"):

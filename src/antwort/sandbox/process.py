@@ -176,6 +176,8 @@ class SandboxProcess:
             self._ending = why
         if self._first_handle is not None:  # with it the kernel ends all others, and only then tells that it is gone
             self._first_handle.send_signal(signal.SIGKILL)
+            if self._group is not None and self._process.returncode is None:
+                self._group.hurry()  # where many compute, and others want the processors, it would take seconds
             if self._paused:  # whoever would tell how it ended may be stopped, too
                 self._process.send_signal(signal.SIGKILL)
 
@@ -387,7 +389,7 @@ class SandboxProcess:
     def _excess(self) -> Ending | None:
         """Return what there is too much of; who has computed for a while stands back for others."""
         first = self._first
-        if first is None:
+        if first is None or self._ending is not None:
             return None
         if self._group is not None:
             self.memory_kills = self._group.memory_kills()
