@@ -9,7 +9,7 @@ from typing import Any
 
 MODEL = "smollm2"
 """The name it gives its model."""
-CONTEXT = 2048
+CONTEXT = 4096
 TEMPLATE = Path(__file__).with_name("functions.jinja")
 
 

@@ -342,7 +342,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
         item = {"queries": [*queries], "results": [_result(one) for one in findings.found]}
-        return ToolResult(report.results(ctx, query, findings, room=room, offset=offset), item=item)
+        return ToolResult(report.results(ctx, queries, findings, room=room, offset=offset), item=item)
 
     async def _placed(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
         """Return chunks with where in their files they stand, as far as that is known."""
