@@ -117,7 +117,11 @@ class Slots:
         """Give a slot back, from any thread; the first of the tenant whose turn it is gets it."""
         if asyncio._get_running_loop() is None:
             self._return_from_thread(tenant)
-            return
+        else:
+            self.give_back(tenant)
+
+    def give_back(self, tenant: str) -> None:
+        """Give a slot back from within an event loop, for who knows to be in one: to ask asyncio is a system call."""
         self._free += 1
         left = self._held[tenant] - 1
         if left:

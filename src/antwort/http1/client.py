@@ -422,7 +422,7 @@ class Connection(asyncio.Protocol):
                 self.error = ClosedError("ended")  # one that was raised has the frames that have us
         tenant, self.tenant = self.tenant, None
         if tenant is not None:
-            self._client.slots.release(tenant)
+            self._client.slots.give_back(tenant)
 
     def news(self) -> asyncio.Future[None]:
         """Return what is done when something has happened; no coroutine, as one would cost as much again."""
