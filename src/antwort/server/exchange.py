@@ -86,10 +86,10 @@ class Exchange(msgspec.Struct, eq=False):
 
     # --- what the protocol calls -------------------------------------------------------------------------------------
 
-    def start(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
-        """Have the app answer, in a task that is one of `tasks` as long as it takes."""
-        self._task = asyncio.get_running_loop().create_task(self._run(app, tasks))
-        tasks.add(self._task)
+    def start(self, app: ASGIApp, tasks: set[asyncio.Task[None]], loop: asyncio.AbstractEventLoop) -> None:
+        """Have the app answer, in a task of the loop that is one of `tasks` as long as it takes."""
+        self._task = task = loop.create_task(self._run(app, tasks))
+        tasks.add(task)
 
     async def _run(self, app: ASGIApp, tasks: set[asyncio.Task[None]]) -> None:
         """Have the app answer. Whatever it does, the client is not left waiting."""

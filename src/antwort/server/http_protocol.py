@@ -80,6 +80,7 @@ class HttpProtocol(asyncio.Protocol):
         "_last",
         "_least",
         "_limits",
+        "_loop",
         "_max_body",
         "_parser",
         "_pipelined",
@@ -96,6 +97,7 @@ class HttpProtocol(asyncio.Protocol):
     transport: asyncio.Transport
     _flow: FlowControl
     _context: contextvars.Context
+    _loop: asyncio.AbstractEventLoop
     _server: tuple[str, int] | None
     _client: tuple[str, int] | None
 
@@ -140,6 +142,7 @@ class HttpProtocol(asyncio.Protocol):
         self.transport = transport
         self._flow = FlowControl(transport)
         self._context = contextvars.copy_context()
+        self._loop = asyncio.get_running_loop()  # to ask for it is a system call
         self._server, self._client = ends_of(transport)
         self.address = self._client[0] if self._client else ""
         if self._is_refused:
@@ -211,7 +214,7 @@ class HttpProtocol(asyncio.Protocol):
 
     def _start(self, exchange: Exchange) -> None:
         self._running = exchange
-        exchange.start(self._state.app, self._state.tasks)
+        exchange.start(self._state.app, self._state.tasks, self._loop)
 
     # --- what comes in -----------------------------------------------------------------------------------------------
 
