@@ -26,6 +26,7 @@ from antwort.engine.window import Seals
 from antwort.errors import BadRequestError
 from antwort.sealing import Sealer
 from antwort.storage.base import ConversationRecord, JournalEntry, ResponseRecord
+from antwort.storage.call_record import CallRecord
 from antwort.storage.sql.rows import entry_of
 from antwort.storage.sqlite import SqliteStore
 from antwort.types import JSON
@@ -99,13 +100,13 @@ class Talk:
         elif kind == "hosted":
             entries.append(JournalEntry("output", {"id": f"ws_{self.new()}", "type": "web_search_call"}))
         else:
-            entries.append(JournalEntry("output", self.message("assistant"), call={"partial": True}))
+            entries.append(JournalEntry("output", self.message("assistant"), mark="partial"))
         return entries
 
     def call(self, turn: int) -> JournalEntry:
-        call: JSON = {"call_id": f"call_{self.new()}", "name": "add", "arguments": "{}", "turn": turn}
+        call = CallRecord(f"call_{self.new()}", "add", "{}", turn)
         if self.random.random() < 0.9:
-            call["output"] = "3"
+            call.output = "3"
         item = {"id": f"fc_{self.new()}", "type": "function_call", "name": "add"}
         return JournalEntry("output", item, visible=False, call=call)
 
@@ -120,9 +121,7 @@ class Talk:
 def unanswered(entries: Sequence[JournalEntry]) -> list[str]:
     """Return the calls at the end of a response that its client is to answer."""
     kinds = {"function_call", "custom_tool_call"}
-    return [
-        e.item["call_id"] for e in entries if e.call is None and e.item["type"] in kinds and e.direction == "output"
-    ]
+    return [e.item["call_id"] for e in entries if e.is_plain and e.item["type"] in kinds and e.direction == "output"]
 
 
 def bodies(request: ModelRequest, dialect: ChatDialect) -> list[bytes | str]:

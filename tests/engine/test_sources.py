@@ -96,7 +96,7 @@ async def test_what_is_found_again_keeps_its_number_and_is_noted_again(tmp_path:
     async with started(tmp_path, *steps) as app:
         first = await app.run("Tea?")
         second = await app.run("With milk?", previous_response_id=first.id)
-        noted = [entry.call["sources"] for entry in await journal(app, second.id) if entry.call is not None]
+        noted = [entry.call.sources or {} for entry in await journal(app, second.id) if entry.call is not None]
         await app.engine.store.delete("default", first.id)
         third = await app.run("Well?", previous_response_id=second.id)
     assert [{number: source["title"] for number, source in one.items()} for one in noted] == [
@@ -145,8 +145,8 @@ async def test_equal_calls_that_are_executed_once_note_the_same(tmp_path: Path) 
         one, two = await journal(app, response.id)
     assert one.call is not None
     assert two.call is not None
-    assert one.call["sources"] == two.call["sources"]
-    assert list(one.call["sources"]) == ["1"]
+    assert one.call.sources == two.call.sources
+    assert list(one.call.sources or ()) == ["1"]
     assert cited(response) == ["tea"]
 
 
@@ -159,7 +159,7 @@ async def test_calls_without_sources_are_stored_as_before(tmp_path: Path) -> Non
         async with Antwort(Config(data_dir=tmp_path, providers={}), functions=[add], backend=model) as app:
             [entry] = await journal(app, (await app.run("1 + 2?")).id)
     assert entry.call is not None
-    assert "sources" not in entry.call
+    assert entry.call.sources is None
 
 
 async def test_the_demo_model_cites_what_each_of_its_searches_found(tmp_path: Path) -> None:

@@ -197,4 +197,4 @@ class ServerProcess:
         finally:
             await store.close()
         calls = [entry.call for journal in journals for entry in journal if entry.call is not None]
-        return {call["call_id"] for call in calls if "output" in call}
+        return {call.call_id for call in calls if call.is_over}

@@ -186,7 +186,7 @@ async def test_a_run_that_an_earlier_release_has_cut_off_has_its_answer_once_too
             )
 
         numbered = Events(put, len(events))
-        closed = JournalEntry("output", item.close(numbered, "completed"), call={"partial": True})
+        closed = JournalEntry("output", item.close(numbered, "completed"), mark="partial")
         await store.update(record, entries=[closed], start=1, events=closing)
     async with embedded(tmp_path, ["The answer is 42."]) as app:
         [_ async for _ in app.runs.events(TENANT, response_id)]

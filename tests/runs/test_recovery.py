@@ -385,7 +385,7 @@ async def until_stored(app: Embedded, response_id: str, call_id: str) -> None:
     """Wait until the output of a call is stored."""
     while True:
         for entry in await app.store.journal(TENANT, response_id):
-            if entry.call is not None and entry.call["call_id"] == call_id and "output" in entry.call:
+            if entry.call is not None and entry.call.call_id == call_id and entry.call.is_over:
                 return
 
 

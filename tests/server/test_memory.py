@@ -2,6 +2,7 @@
 
 from antwort.server.sockets.memory import LANES, PRICE, Memory
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord
 
 
 def entries(*texts: str) -> list[JournalEntry]:
@@ -41,7 +42,7 @@ def test_what_is_continued_counts_once_and_whole() -> None:
         window = [*window, *entries("b")]
         memory.remember(None, f"resp_{number}", window, previous=f"resp_{number - 1}")
     assert not memory.recall()  # three entries of 21 bytes are more than 60
-    call = JournalEntry("output", {"id": "i"}, call={"output": "x" * 100})
+    call = JournalEntry("output", {"id": "i"}, call=CallRecord("c", "add", "x" * 100))
     memory.remember(None, "resp_4", [call], previous=None)
     assert not memory.recall()
 

@@ -9,6 +9,7 @@ from antwort.engine.history import APPROVAL_REQUEST
 from antwort.engine.tools import Target, Toolset
 from antwort.functions import Effect, FunctionSpec
 from antwort.storage.base import JournalEntry, Question
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
@@ -28,7 +29,7 @@ class ApprovedCall(Struct, frozen=True):
 class ResumedCall(Struct, frozen=True):
     """A call of the response before that was waiting for calls of its own, which have their answers now."""
 
-    record: JSON
+    record: CallRecord
     """The call, as its entry has it."""
     target: Target | None
     """Who executes it; None if nobody has the function any more."""

@@ -15,8 +15,6 @@ logger = logging.getLogger(__name__)
 
 OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
-UNASKED = "unasked"
-"""Where the record of a call keeps what its item would show had the request asked for it."""
 _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
 
@@ -102,18 +100,19 @@ def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozens
 
 def is_own_call(entry: JournalEntry) -> bool:
     """Tell whether an entry is a call that has ended, of a function that has no item of its own."""
-    return entry.item.get("type") == OWN and "output" in (entry.call or {})
+    return entry.item.get("type") == OWN and entry.call is not None and entry.call.is_over
 
 
 def shown_item(entry: JournalEntry, include: Iterable[str] | None) -> JSON:
     """Return an item with what a reader asks for, though the request that made it may not have."""
-    item, call = entry.item, entry.call or {}
-    unasked = call.get(UNASKED, {})
+    item, call = entry.item, entry.call
+    if call is None:
+        return item
     if not entry.visible and is_own_call(entry):
         status = item["status"] if item["status"] != "in_progress" else "completed"
-        item = {**item, "status": status, "output": call["output"]}
+        item = {**item, "status": status, "output": call.output}
     for value in include or ():
-        for name, field in unasked.get(value, {}).items():
+        for name, field in (call.unasked or {}).get(value, {}).items():
             inner = item.get(name)
             item = {**item, name: {**inner, **field} if isinstance(inner, dict) else field}
     return item

@@ -8,16 +8,15 @@ from antwort.context import Context
 from antwort.engine.answers import Answer, checked_answer
 from antwort.engine.history import (
     APPROVAL_RESPONSE,
-    ASKED,
-    FOR_CLIENTS,
     answered_calls,
     resumable_calls,
     waiting_calls,
 )
-from antwort.engine.nested_calls import NESTED, PARENT, apply_answer
+from antwort.engine.nested_calls import NESTED, apply_answer
 from antwort.errors import BadRequestError, ConflictError
 from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import JournalEntry, Question
+from antwort.storage.call_record import CallRecord
 from antwort.storage.sql.questions import QuestionStore, already_answered
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
@@ -103,29 +102,28 @@ async def answer_waiting(
 
 async def resumed_calls(
     store: Store, tenant: str, history: Sequence[JournalEntry], questions: Iterable[Question]
-) -> list[tuple[JSON, list[JournalEntry]]]:
+) -> list[tuple[CallRecord, list[JournalEntry]]]:
     """Return the calls that can go on because calls of their own are answered, with these."""
     answers = {question.id: question for question in questions}
     resumed = []
     for call in resumable_calls(history):
-        asked = [answers[name] for name in call[ASKED] if name in answers]
+        asked = [answers[name] for name in call.asked or () if name in answers]
         if not asked:
             continue
         journal = await store.journal(tenant, asked[0].response_id)
-        nested = [e for e in journal if e.direction == NESTED and (e.call or {}).get(PARENT) == call["call_id"]]
+        nested = [e for e in journal if e.direction == NESTED and e.call and e.call.parent == call.call_id]
         by_call = {question.call_id: question for question in asked}
         for entry in nested:
-            record = entry.call or {}
-            question = by_call.get(str(record["call_id"]))
-            if question is not None and "output" not in record:
-                apply_answer(record, Answer(question))
+            question = None if entry.call is None else by_call.get(entry.call.call_id)
+            if entry.call is not None and question is not None and not entry.call.is_over:
+                apply_answer(entry.call, Answer(question))
         resumed.append((call, nested))
     return resumed
 
 
 def _nested_questions(history: Sequence[JournalEntry]) -> dict[str, str]:
     """Return what calls of calls have asked in the last response: their ids by the questions'."""
-    return {question: call_id for call in resumable_calls(history) for question, call_id in call[ASKED].items()}
+    return {question: call_id for call in resumable_calls(history) for question, call_id in (call.asked or {}).items()}
 
 
 def _hide_outputs(entries: Iterable[JournalEntry], call_ids: Iterable[str]) -> None:
@@ -133,7 +131,7 @@ def _hide_outputs(entries: Iterable[JournalEntry], call_ids: Iterable[str]) -> N
     hidden = set(call_ids)
     for entry in entries:
         if entry.item.get("call_id") in hidden:
-            entry.call = {FOR_CLIENTS: True}
+            entry.call, entry.mark = None, "for_clients"
 
 
 async def load_continued(store: Store, tenant: str, response_id: str, history: Sequence[JournalEntry]) -> Continued:

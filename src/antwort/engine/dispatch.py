@@ -11,17 +11,16 @@ from msgspec.structs import replace
 from antwort.concurrency.letting_go import is_many, let_go
 from antwort.context import Source, Sources
 from antwort.engine.answers import Answer
-from antwort.engine.approvals import ApprovedCall, ResumedCall, approval_body, approval_request, provider_of
-from antwort.engine.call_items import OWN, UNASKED, call_item, found_fields, output_item
-from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, is_waiting, note_wait, waited_for
+from antwort.engine.approvals import ApprovedCall, ResumedCall, provider_of
+from antwort.engine.call_items import OWN, call_item, found_fields, output_item
+from antwort.engine.call_state import FOR_OTHERS, interrupt, is_waiting
 from antwort.engine.emitter import ModelCall
-from antwort.engine.history import ASKED, FOR_CLIENTS, QUESTION_ID, RETURNED, SAID_BEFORE, TOLD, WAITING
 from antwort.engine.nested_calls import (
     ANSWERED,
     NESTED,
     CallServices,
-    GivenAnswer,
     NestedCalls,
+    answer_of,
     goes_on,
     nested_questions,
 )
@@ -30,10 +29,9 @@ from antwort.engine.tool_choice import Choice
 from antwort.engine.tools import Target
 from antwort.functions import FunctionSpec, Hosted, ToolResult
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord, GivenAnswer
 from antwort.suspension import Suspension
-from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
-from antwort.wire.ids import new_id
 from antwort.wire.items import failed_status
 
 logger = logging.getLogger(__name__)
@@ -42,9 +40,9 @@ logger = logging.getLogger(__name__)
 class ServerCall(msgspec.Struct, frozen=True):
     """A call that has begun: its item is told, its entry is in the journal."""
 
-    call_id: str
-    name: str
-    arguments: str
+    record: CallRecord
+    """The call as its entry has it: what comes of it is noted there."""
+    entry: JournalEntry
     target: Target | None
     spec: FunctionSpec | None
     """What is known of the function, if it is one of ours."""
@@ -54,9 +52,6 @@ class ServerCall(msgspec.Struct, frozen=True):
     """What an answer may cite; those that this call adds are noted apart."""
     refusal: str | None
     """Why it is not executed; the model reads this instead of a result."""
-    record: JSON
-    """The call as its entry has it: what comes of it is noted there."""
-    entry: JournalEntry
     position: int
     """Where its entry stands in the journal."""
     output_index: int = -1
@@ -81,13 +76,13 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
         ready: list[ServerCall] = []
-        watched: dict[tuple[str, str], JSON] = {}
+        watched: dict[tuple[str, str], CallRecord] = {}
         for made in calls:
             call = self._begin(made, calls, choice)
-            if WAITING not in call.record:
+            if call.record.waiting is None:
                 ready.append(call)
             if call.spec is None or not call.spec.attach:  # others find again what they have begun
-                watched[call.name, call.arguments] = call.record
+                watched[made.name, made.arguments] = call.record
         if self.is_followed:
             self.keep()
             await self.journal.save()  # a call is known to have started before it starts
@@ -106,12 +101,15 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         """
         again: list[list[ServerCall]] = []
         for position, entry in enumerate(self.journal.entries):
-            if entry.call is not None and "answer" in entry.call and entry.call["turn"] == self.totals.turns:
-                self._given[position] = str(entry.call["answer"])
-            if not is_under_way(entry) or entry.direction == NESTED:  # those are their callers' to go on with
+            record = entry.call
+            if record is None:
                 continue
-            call = self._begun_before(entry, position)
-            wait, answer = waited_for(entry), self.answers.get((entry.call or {}).get(QUESTION_ID, ""))
+            if record.answer is not None and record.turn == self.totals.turns:
+                self._given[position] = record.answer
+            if record.is_over or entry.direction == NESTED:  # those are their callers' to go on with
+                continue
+            call = self._begun_before(record, entry, position)
+            wait, answer = record.waiting, self.answers.get(record.question or "")
             if wait is None or wait.kind in FOR_OTHERS:
                 if call.goes_on:
                     again.append([call])
@@ -161,7 +159,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         noted = leader.sources.noted()
         for call in group:
             self._end(call, result, noted)
-            if self.longest_arguments is not None and len(call.arguments) > self.longest_arguments:
+            if self.longest_arguments is not None and len(call.record.arguments) > self.longest_arguments:
                 await self.leaving.keep_arguments(call.position, self.longest_arguments)
             if self.is_followed:
                 await self._store_end(call, result)
@@ -177,17 +175,17 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             await self.journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
-        target, spec = call.target, call.spec
+        target, spec, record = call.target, call.spec, call.record
         if call.refusal is not None or target is None or target.executor is None or spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         plan, progress, emit, say = self.plan, None, self.plan.ctx.emit, self._say
         if plan.shown.progress and self.emitter.events.enabled:
-            progress = CallProgress(self.emitter, call.call_id, call.name)
+            progress = CallProgress(self.emitter, record.call_id, record.name)
             emit = progress.emit
-        nested = NestedCalls(self, call.call_id, call.sources, call.attached, emit, say)
+        nested = NestedCalls(self, record.call_id, call.sources, call.attached, emit, say)
         ctx = replace(
             plan.ctx,
-            call_id=call.call_id,
+            call_id=record.call_id,
             options=plan.options_of(target),
             sources=call.sources,
             origin=plan,
@@ -201,14 +199,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             question=plan.question,
             measure_room=self._measure_room,
         )
-        name = spec.name
         try:
-            result = ToolResult.of(await target.executor.execute(name, call.arguments, ctx))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException:  # an executor may be anybody's
-            logger.exception("the executor of function %s has failed", name)
-            result = ToolResult.error(f"{name} failed.")
+            result = await self.run(record, target, ctx)
         finally:
             if progress is not None:
                 progress.close()
@@ -220,24 +212,23 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             nested.close()
             if not result.is_error and (given := nested.answer) is not None:
                 self._give(call, given)
-        self.progress()
         return result
 
     def _give(self, call: ServerCall, given: GivenAnswer) -> None:
         """Take note of what a call has given as the answer."""
-        call.record["answer"] = self._given[call.position] = given.text
-        if given.reference is not None:
-            call.record[RETURNED] = given.reference
+        call.record.give(given)
+        self._given[call.position] = given.text
 
     async def _measure_room(self) -> int | None:
         """Return how many characters the result of each call of this turn may have."""
         turn = self.totals.turns
-        calls = sum(e.direction == "output" and (e.call or {}).get("turn") == turn for e in self.journal.said())
+        said = (entry.call for entry in self.journal.said() if entry.direction == "output")
+        calls = sum(call is not None and call.turn == turn for call in said)
         return await self.room(max(1, calls))
 
     async def _say(self, text: str) -> None:
         """Say something to the user that the model does not read."""
-        self.journal.note(JournalEntry("output", self.emitter.commentary(text), call={FOR_CLIENTS: True}))
+        self.show(self.emitter.commentary(text))
         if self.plan.response.background:
             self.keep()
         await self.journal.save()
@@ -249,33 +240,23 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         target = self.plan.toolset.targets.get(name)
         asks = target is not None and self.admission.needs_approval(target)
         refusal = self.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
-        record: JSON = {
-            "call_id": call.call_id,
-            "name": name,
-            "arguments": arguments,
-            "turn": self.totals.turns,  # calls of one turn are parallel
-        }
+        record = CallRecord(call.call_id, name, arguments, self.totals.turns)
         asks = asks and refusal is None
         if asks and target is not None:
-            request = approval_request(name, arguments, provider_of(target))
-            note_wait(record, Suspension("approval", approval_body(request)))
-            record[QUESTION_ID] = request["id"]
-            self.emitter.whole(request)
-            self.journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
+            self.ask_approval(record, target)
         begun = self._noted(record, target, refusal)
         if not asks:
             return self._shown(begun)
         self._waiting.add(begun.position)
         return begun
 
-    def _noted(self, record: JSON, target: Target | None, refusal: str | None = None) -> ServerCall:
+    def _noted(self, record: CallRecord, target: Target | None, refusal: str | None = None) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
-        call_id, name, arguments = record["call_id"], record["name"], record["arguments"]
         spec, face = (None, None) if target is None else (target.spec, target.face)
-        item = call_item(call_id, name, arguments, face if refusal is None else None)
+        item = call_item(record.call_id, record.name, record.arguments, face if refusal is None else None)
         entry = JournalEntry("output", item, visible=False, call=record)
         position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
-        return ServerCall(call_id, name, arguments, target, spec, face, sources, refusal, record, entry, position)
+        return ServerCall(record, entry, target, spec, face, sources, refusal, position)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
@@ -292,19 +273,20 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     def _approved(self, call: ServerCall) -> ServerCall:
         """Begin a call that may be made now. If the process ends meanwhile, it was begun like any other."""
-        call.record.pop(WAITING, None)
+        call.record.waiting = None
         self.journal.change(call.position)
         return self._shown(call)
 
     async def resume(self, calls: Iterable[ResumedCall]) -> None:
         """Go on with calls of the response before whose own calls have their answers now."""
-        known = {entry.call["call_id"] for entry in self.journal.entries if entry.call and "name" in entry.call}
+        known = {entry.call.call_id for entry in self.journal.entries if entry.call is not None}
         begun = []
         for resumed in calls:
-            record = {name: resumed.record[name] for name in ("call_id", "name", "arguments")}
-            if record["call_id"] in known:
+            before = resumed.record
+            if before.call_id in known:
                 continue
-            call = self._noted({**record, "turn": 0, SAID_BEFORE: True, TOLD: True}, resumed.target)
+            record = CallRecord(before.call_id, before.name, before.arguments, said_before=True, told=True)
+            call = self._noted(record, resumed.target)
             for entry in resumed.nested:
                 self.journal.note(entry)
             begun.append([replace(call, attached=True)])
@@ -314,21 +296,14 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     async def execute_approved(self, calls: Iterable[ApprovedCall]) -> None:
         """Make the calls, or do not, that were waiting in the response before for somebody to say so."""
-        known = {entry.call["call_id"] for entry in self.journal.entries if entry.call and "name" in entry.call}
+        known = {entry.call.call_id for entry in self.journal.entries if entry.call is not None}
         said = {item.get("call_id") for item in self.plan.window if item.get("type") in CALLS}
         begun = []
         for approved in calls:
             question, body = approved.question, approved.question.body
             if question.call_id in known:
                 continue
-            record: JSON = {
-                "call_id": question.call_id,
-                "name": body["name"],
-                "arguments": body["arguments"],
-                "turn": 0,
-            }
-            if question.call_id in said:
-                record[SAID_BEFORE] = True
+            record = CallRecord(question.call_id, body["name"], body["arguments"], said_before=question.call_id in said)
             call = self._noted(record, approved.target)
             answer = Answer(question)
             if not answer.approved:
@@ -342,21 +317,17 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         await self.emitter.flush()
         await self._execute_all(begun)
 
-    def _begun_before(self, entry: JournalEntry, position: int) -> ServerCall:
+    def _begun_before(self, record: CallRecord, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
-        record = entry.call or {}
-        target = self.plan.toolset.targets.get(record["name"])
+        target = self.plan.toolset.targets.get(record.name)
         return ServerCall(
-            record["call_id"],
-            record["name"],
-            record["arguments"],
+            record,
+            entry,
             target,
             None if target is None else target.spec,
             None if target is None else target.face,
             self.plan.ctx.sources.noting(),
             None,
-            record,
-            entry,
             position,
             self.emitter.replace(entry.item),
             attached=True,
@@ -368,58 +339,54 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return
-        record["output"], record["status"] = result.output, result.status
-        record.pop(WAITING, None)
+        record.end(result.output, result.status)
         if call.spec is not None and call.spec.ends_agent and not result.is_error:
-            record["output"] = ANSWERED
-            self._give(call, GivenAnswer.of(result))
+            self._give(call, answer_of(result))
+            record.output = ANSWERED
         if noted:
-            record["sources"] = msgspec.to_builtins(noted, str_keys=True)
+            record.sources = msgspec.to_builtins(noted, str_keys=True)
         if item["type"] == OWN:
             item["status"] = failed_status(OWN) if result.is_error else "completed"
-            item["output"] = record["output"]
+            item["output"] = record.output
         else:
             if face is not None and face.item == item["type"]:
-                found, unasked = found_fields(call.name, face, result, self.plan.include)
+                found, unasked = found_fields(record.name, face, result, self.plan.include)
                 item.update(found)
                 if unasked:
-                    record[UNASKED] = unasked
+                    record.unasked = unasked
             # What came of it is said by the second item, if there is one.
             whole = face is not None and (face.output_field is not None or bool(face.output_fields))
             failed = result.is_error and not whole
             item["status"] = failed_status(str(item["type"])) if failed else "completed"
-        if call.output_index >= 0 and TOLD not in record:
+        if call.output_index >= 0 and not record.told:
             if face is not None and face.output_item is None and not result.is_error:
                 self.emitter.phase(call.output_index, str(item["type"]), "completed")
             self.emitter.done(call.output_index)
         if face is None or face.output_item is None:
             return
-        if call.output_index >= 0 or TOLD in record:
+        if call.output_index >= 0 or record.told:
             self._show_output(call, face, result)
 
     def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
         """Show the result of a call as an item of its own, which the model has read already."""
-        item = output_item(call.call_id, call.name, call.arguments, face, result)
+        record = call.record
+        item = output_item(record.call_id, record.name, record.arguments, face, result)
         self.emitter.done(self.emitter.add(item))
-        self.journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
+        self.show(item)
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
         record = call.record
         self._waiting.add(call.position)
         if suspension.kind == "calls":
-            record[ASKED] = nested_questions(self.journal.entries, call.call_id)
-        if WAITING in record:  # it waits on
+            record.asked = nested_questions(self.journal.entries, record.call_id)
+        if not self.wait(record, suspension):
             return
-        note_wait(record, suspension)
-        if suspension.kind not in FOR_OTHERS:
-            record[QUESTION_ID] = new_id("question")
         if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
-            call.entry.item["status"], record[TOLD] = "completed", True
+            call.entry.item["status"], record.told = "completed", True
             self.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
-            shown = self.emitter.client_call(call.call_id, call.name, call.arguments)
-            self.journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
+            self.show_question(record)
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:
@@ -427,7 +394,7 @@ def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:
     groups: list[list[ServerCall]] = []
     equal: dict[tuple[str, str], list[ServerCall]] = {}
     for call in calls:
-        key = call.name, call.arguments
+        key = call.record.name, call.record.arguments
         if call.spec is not None and call.spec.idempotent and key in equal:
             equal[key].append(call)
         else:

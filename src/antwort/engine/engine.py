@@ -119,7 +119,7 @@ class Engine(EngineParts, frozen=True):
         """
         entries = [*plan.input]
         if plan.carried:
-            entries[:0] = [JournalEntry("input", old.item, old.visible, old.call) for old in plan.carried]
+            entries[:0] = [msgspec.structs.replace(old, direction="input") for old in plan.carried]
         given = len(entries)
         if plan.response.is_kept:
             return Journal(self.store, self.record(plan), entries, given)

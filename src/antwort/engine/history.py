@@ -9,6 +9,7 @@ from antwort.engine.window import COMPACTION, Seals, pruned
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord
 from antwort.storage.sql.responses import ResponseStore
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS
@@ -19,24 +20,6 @@ APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_resp
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"
-FOR_CLIENTS = "for_clients"
-"""Marks the entry of an item that models do not read: what a function says to the user, or that a call waits."""
-WAITING = "waiting"
-"""Where the entry of a call has what the call waits for."""
-SAID_BEFORE = "said_before"
-"""Marks a call that the model has made in an earlier response: only its output is new."""
-QUESTION_ID = "question"
-"""Where it has the id of what somebody has to answer."""
-TOLD = "told"
-"""Marks a call whose item is whole although the call is under way: it says what was asked for, not what came of it."""
-SHOWN = "shown"
-"""Where a call has what the model reads in the place of its arguments or its output, if that took too much room."""
-LEFT = "left"
-"""Marks a call that the model does not read any more, nor anything said before it; the last one has what it is told."""
-RETURNED = "returned"
-"""Where a call that has ended its agent has the id of the variable that it gives back, if it gives one."""
-ASKED = "asked"
-"""Where a call that waits for calls of its own has their questions: the ids of those calls by them."""
 INTERRUPTED = "The call was interrupted and its result is not known. Check before you repeat it."
 
 
@@ -47,9 +30,9 @@ def restore_sources(entries: Iterable[JournalEntry], sources: Sources) -> None:
     an input names come from anywhere: their sources take no number that means another one before them.
     """
     for entry in entries:
-        if entry.call is None or "sources" not in entry.call:
+        if entry.noted is None:
             continue
-        noted = msgspec.convert(entry.call["sources"], dict[int, Source], str_keys=True)
+        noted = msgspec.convert(entry.noted, dict[int, Source], str_keys=True)
         if entry.direction == "input":
             taken = sources.numbered()
             noted = {number: source for number, source in noted.items() if number not in taken}
@@ -74,11 +57,11 @@ async def resolve_references(items: Iterable[JSON], store: ResponseStore, ctx: C
 
 def _named(found: JournalEntry) -> list[JournalEntry]:
     """Return an item as input: a call that the server executed becomes the call and its output with its sources."""
-    if found.call is None:
+    if found.is_plain:
         return [JournalEntry("input", found.item)]
     entries = [JournalEntry("input", {"id": new_id("item"), **item}) for item in model_items([found])]
-    if entries and "sources" in found.call:
-        entries[-1].call = {"sources": found.call["sources"]}
+    if entries:
+        entries[-1].sources = found.noted
     return entries
 
 
@@ -115,10 +98,9 @@ def input_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     """Return an input as the model reads it."""
     items: list[JSON] = []
     for entry in entries:
-        call = entry.call or {}
-        if "name" in call:  # a call that the server has executed is sent back
+        if entry.call is not None:  # a call that the server has executed is sent back
             items += model_items([entry])
-        elif entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not call.get(FOR_CLIENTS):
+        elif entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and entry.mark != "for_clients":
             items.append(entry.item)
     if not any(_was_cut_off(item) for item in items):
         return items
@@ -142,7 +124,7 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
         call = entry.call
         if entry.direction == "nested":
             continue
-        if call is None or "name" not in call:
+        if call is None:
             if _is_read(entry):
                 # Outputs stand behind all calls of their turn: model servers want parallel calls in one message.
                 items += outputs
@@ -151,12 +133,12 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
                 if entry.direction == "input" or entry.item.get("type") == COMPACTION:
                     start = len(items)
             continue
-        if LEFT in call:
+        if call.left is not None:
             items[start:] = [item for item in items[start:] if item.get("call_id") in late]
-            note = call[LEFT] or note
+            note = call.left or note
             continue
-        if (made_in := call.get("turn")) != turn:
-            turn = made_in
+        if call.turn != turn:
+            turn = call.turn
             items += outputs
             outputs = []
         if note:
@@ -169,22 +151,21 @@ def model_items(entries: Iterable[JournalEntry]) -> list[JSON]:
 
 def _is_read(entry: JournalEntry) -> bool:
     """Tell whether the model reads an item that is no call of ours."""
-    call = entry.call
-    if call is not None and (call.get("partial") or call.get(FOR_CLIENTS)):
+    if entry.mark is not None:
         return False  # it was cut off by a crash and begun again, or is not for the model
     return entry.item.get("type") not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not _was_cut_off(entry.item)
 
 
-def _add_call(call: JSON, items: list[JSON], outputs: list[JSON], late: set[str]) -> None:
+def _add_call(call: CallRecord, items: list[JSON], outputs: list[JSON], late: set[str]) -> None:
     """Add a call and its output; `late` are those that were made in an earlier response."""
-    call_id, output, shown = call["call_id"], call.get("output"), call.get(SHOWN)
-    if SAID_BEFORE in call:
+    call_id, output, shown = call.call_id, call.output, call.shown
+    if call.said_before:
         late.add(call_id)
     else:
-        name, arguments = call["name"], _as_shown(shown, "arguments", call["arguments"])
-        items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
+        arguments = _as_shown(shown, "arguments", call.arguments)
+        items.append({"type": "function_call", "call_id": call_id, "name": call.name, "arguments": arguments})
     if output is None:
-        if WAITING in call:
+        if call.waiting is not None:
             return  # whoever continues it brings the answer
         output = INTERRUPTED
     output = _as_shown(shown, "output", output)
@@ -222,9 +203,9 @@ def waiting_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
     for entry in reversed(history):
         if entry.direction != "output":
             break
-        call = entry.call or {}
-        if WAITING in call and "output" not in call and QUESTION_ID in call:
-            waiting[str(call[QUESTION_ID])] = str(call["call_id"])
+        call = entry.call
+        if call is not None and call.is_waiting and call.question is not None:
+            waiting[call.question] = call.call_id
     return dict(reversed(waiting.items()))
 
 
@@ -234,22 +215,22 @@ def answered_calls(history: Sequence[JournalEntry]) -> dict[str, str]:
     for entry in reversed(history):
         if entry.direction != "output":
             break
-        call = entry.call or {}
-        if "output" in call:
-            answered |= {call_id: question for question, call_id in call.get(ASKED, {}).items()}
-            if QUESTION_ID in call:
-                answered[str(call["call_id"])] = str(call[QUESTION_ID])
+        call = entry.call
+        if call is not None and call.is_over:
+            answered |= {call_id: question for question, call_id in (call.asked or {}).items()}
+            if call.question is not None:
+                answered[call.call_id] = call.question
     return answered
 
 
-def resumable_calls(history: Sequence[JournalEntry]) -> list[JSON]:
+def resumable_calls(history: Sequence[JournalEntry]) -> list[CallRecord]:
     """Return the calls that the last response of a history has left waiting for calls of their own."""
-    found: list[JSON] = []
+    found: list[CallRecord] = []
     for entry in reversed(history):
         if entry.direction != "output":
             break
-        call = entry.call or {}
-        if call.get(ASKED) and "output" not in call:
+        call = entry.call
+        if call is not None and call.asked and not call.is_over:
             found.insert(0, call)
     return found
 

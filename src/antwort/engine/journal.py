@@ -181,4 +181,4 @@ class Journal(msgspec.Struct, eq=False):
 
 def _is_said(entry: JournalEntry) -> bool:
     """Tell whether an entry is part of what a conversation takes up."""
-    return entry.direction != "nested" and not (entry.call or {}).get("partial")
+    return entry.direction != "nested" and entry.mark != "partial"

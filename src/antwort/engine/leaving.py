@@ -11,13 +11,14 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.tokens import estimate_items
-from antwort.engine.history import LEFT, SAID_BEFORE, SHOWN, model_items
+from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.window import LEFT_OUT
 from antwort.errors import FunctionError
 from antwort.run_services import Values, Variables
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 
 _FIELDS = ("arguments", "output")
@@ -92,13 +93,13 @@ class LeavingCalls(msgspec.Struct, eq=False):
     @property
     def said(self) -> int:
         """Characters that calls of the response have brought into the window, about."""
-        return sum(len(str(call[name])) for _, entry in self._calls() if (call := entry.call) for name in _FIELDS)
+        return sum(len(call.arguments) + len(call.output or "") for _, _, call in self._calls())
 
     async def leave(self, room: Room) -> bool:
         """Let calls of earlier turns leave, the oldest first, until there is room; return whether any has."""
         calls = self._calls()
-        last = max((_turn(entry) for _, entry in calls), default=0)
-        old = [(position, entry) for position, entry in calls if _turn(entry) < last]
+        last = max((one.call.turn for one in calls), default=0)
+        old = [one for one in calls if one.call.turn < last]
         shorter = self._shortened(old, room, _HEAD)
         left = [] if room.fits else self._left_out(old, shorter, room)
         await self._keep(shorter)
@@ -109,10 +110,10 @@ class LeavingCalls(msgspec.Struct, eq=False):
     async def shorten_last(self, room: Room) -> bool:
         """Let the model read only the head of what came last, if that alone is too much; return whether it does."""
         calls = self._calls()
-        last = max((_turn(entry) for _, entry in calls), default=0)
+        last = max((one.call.turn for one in calls), default=0)
         shorter: dict[int, JSON] = {}
         for head in _LAST_HEADS:
-            newest = [(position, entry) for position, entry in calls if _turn(entry) == last]
+            newest = [one for one in calls if one.call.turn == last]
             shorter |= self._shortened(newest, room, head, shorter, to_fit=True)
             if room.fits:
                 break
@@ -121,25 +122,28 @@ class LeavingCalls(msgspec.Struct, eq=False):
 
     async def keep_arguments(self, position: int, most: int | None) -> None:
         """Let long arguments of a call that is over leave, if the model can read them on."""
-        entry = self._journal.entries[position]
-        arguments = str((entry.call or {}).get("arguments", ""))
+        call = self._journal.entries[position].call
+        arguments = "" if call is None else call.arguments
         if most is not None and len(arguments) > most and self._variables is not None:
             await self._keep({position: {"arguments": _told(arguments, _HEAD) or {}}})
 
     # --- what can leave ----------------------------------------------------------------------------------------------
 
-    def _calls(self) -> list[tuple[int, JournalEntry]]:
-        """Return the calls that are over and in the window, with their positions."""
+    def _calls(self) -> list["_Over"]:
+        """Return the calls that are over and in the window."""
         entries = self._journal.entries
         return [
-            (position, entries[position])
+            _Over(position, entry, call)
             for position in range(self._journal.given, len(entries))
-            if _is_over(entries[position])
+            if (call := (entry := entries[position]).call) is not None
+            and call.is_over
+            and call.left is None
+            and entry.direction == "output"
         ]
 
     def _shortened(
         self,
-        calls: Sequence[tuple[int, JournalEntry]],
+        calls: Sequence["_Over"],
         room: Room,
         head: int,
         before: dict[int, JSON] | None = None,
@@ -148,12 +152,11 @@ class LeavingCalls(msgspec.Struct, eq=False):
     ) -> dict[int, JSON]:
         """Return what the model is to read of calls, by position: of as many as must be shorter."""
         shorter: dict[int, JSON] = {}
-        for position, entry in calls:
+        for position, entry, call in calls:
             if room.fits if to_fit else room.is_ample:
                 break
-            call = entry.call or {}
-            shown = (before or {}).get(position) or call.get(SHOWN, {})
-            short = {name: _told(str(call[name]), head, shown.get(name)) for name in _FIELDS}
+            shown = (before or {}).get(position) or call.shown or {}
+            short = {name: _told(_said(call, name), head, shown.get(name)) for name in _FIELDS}
             short = {name: told for name, told in short.items() if told is not None}
             if not short:
                 continue
@@ -164,19 +167,17 @@ class LeavingCalls(msgspec.Struct, eq=False):
                 shorter[position] = {**shown, **short}
         return shorter
 
-    def _left_out(
-        self, old: Sequence[tuple[int, JournalEntry]], shorter: dict[int, JSON], room: Room
-    ) -> list[tuple[int, JournalEntry]]:
+    def _left_out(self, old: Sequence["_Over"], shorter: dict[int, JSON], room: Room) -> list["_Over"]:
         """Return the calls of the oldest turns, as many as must leave altogether."""
-        left: list[tuple[int, JournalEntry]] = []
+        left: list[_Over] = []
         position = self._journal.given
-        for turn in dict.fromkeys(_turn(entry) for _, entry in old):
+        for turn in dict.fromkeys(one.call.turn for one in old):
             if room.is_ample:
                 break
-            calls = [(place, entry) for place, entry in old if _turn(entry) == turn]
-            if any(SAID_BEFORE in (entry.call or {}) for _, entry in calls):
+            calls = [one for one in old if one.call.turn == turn]
+            if any(one.call.said_before for one in calls):
                 continue
-            end = calls[-1][0] + 1
+            end = calls[-1].position + 1
             gone = self._journal.entries[position:end]
             room.free(room.measured(model_items(_with(e, shorter.get(n)) for n, e in enumerate(gone, position))))
             left += calls
@@ -194,12 +195,14 @@ class LeavingCalls(msgspec.Struct, eq=False):
 
     async def _keep(self, shorter: dict[int, JSON]) -> None:
         for position, shown in shorter.items():
-            call = self._journal.entries[position].call or {}
+            call = self._journal.entries[position].call
+            if call is None:
+                continue
             for name, told in shown.items():
                 if told.get("$ref") == _UNKNOWN:
-                    kept = await self._kept(f"{name}_{call['call_id']}", str(call[name]))
+                    kept = await self._kept(f"{name}_{call.call_id}", _said(call, name))
                     shown[name] = {**kept, "size": told["size"], "head": told["head"]}
-            call[SHOWN] = shown
+            call.shown = shown
             self._journal.change(position)
 
     async def _kept(self, key: str, text: str) -> JSON:
@@ -211,33 +214,37 @@ class LeavingCalls(msgspec.Struct, eq=False):
                 pass
         return {"left_out": "Call again if you need it."}
 
-    async def _note_left(self, left: Sequence[tuple[int, JournalEntry]]) -> None:
+    async def _note_left(self, left: Sequence["_Over"]) -> None:
         """Take note of the calls that have left, and keep what they were, with those that had left before."""
-        for _, entry in left:
-            (entry.call or {})[LEFT] = ""
-        gone = [entry.call for entry in self._journal.said() if entry.call is not None and LEFT in entry.call]
+        for one in left:
+            one.call.left = ""
+        calls = [entry.call for entry in self._journal.said() if entry.call is not None]
+        gone = [call for call in calls if call.left is not None]
         lines = "\n".join(map(_line, gone))
         kept = await self._kept(f"calls_{self._plan.response.id}", lines)
         where = "Make again those that you need."
         if "$ref" in kept:
             where = f"They are kept, one in a line, with what came of them: {msgspec.json.encode(kept).decode()}"
-        position, last = left[-1]
-        (last.call or {})[LEFT] = f"{LEFT_OUT} There were {len(gone)}. {where}]"
-        for place in (left[0][0], position):
-            self._journal.change(place)
+        left[-1].call.left = f"{LEFT_OUT} There were {len(gone)}. {where}]"
+        for one in (left[0], left[-1]):
+            self._journal.change(one.position)
 
 
-def _is_over(entry: JournalEntry) -> bool:
-    call = entry.call
-    return call is not None and "name" in call and entry.direction == "output" and "output" in call and LEFT not in call
+class _Over(NamedTuple):
+    """A call that is over, with its place in the journal."""
+
+    position: int
+    entry: JournalEntry
+    call: CallRecord
 
 
-def _turn(entry: JournalEntry) -> int:
-    return int((entry.call or {}).get("turn", 0))
+def _said(call: CallRecord, name: str) -> str:
+    """Return its arguments or its output."""
+    return call.arguments if name == "arguments" else call.output or ""
 
 
 def _with(entry: JournalEntry, shown: JSON | None) -> JournalEntry:
-    return entry if not shown else replace(entry, call={**(entry.call or {}), SHOWN: shown})
+    return entry if not shown or entry.call is None else replace(entry, call=replace(entry.call, shown=shown))
 
 
 def _told(text: str, head: int, before: JSON | None = None) -> JSON | None:
@@ -248,10 +255,10 @@ def _told(text: str, head: int, before: JSON | None = None) -> JSON | None:
     return {**kept, "size": len(text.encode(errors="replace")), "head": text[:head]}
 
 
-def _line(call: JSON) -> str:
+def _line(call: CallRecord) -> str:
     """Return a call that has left in one line."""
-    shown = call.get(SHOWN, {})
-    told = {"call": call["name"], **{name: shown.get(name, call[name]) for name in _FIELDS}}
+    shown = call.shown or {}
+    told = {"call": call.name, **{name: shown.get(name, _said(call, name)) for name in _FIELDS}}
     return msgspec.json.encode(told).decode()
 
 

@@ -480,7 +480,7 @@ class Loop:
         if outcome != _ONWARD:
             return outcome
         entries = self.journal.entries
-        if any(e.direction == "output" and e.call is None and e.item["type"] in CALLS for e in entries):
+        if any(e.direction == "output" and e.is_plain and e.item["type"] in CALLS for e in entries):
             return None
         return await self._turns()
 

@@ -14,14 +14,14 @@ from typing import Any, Final
 
 import msgspec
 
-from antwort.context import Progress, Source, Sources
+from antwort.context import Context, Progress, Source, Sources
 from antwort.engine.admission import Admission
 from antwort.engine.answers import Answer
 from antwort.engine.approvals import approval_body, approval_request, provider_of
 from antwort.engine.call_items import OWN
-from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way, note_wait, waited_for
+from antwort.engine.call_state import FOR_OTHERS, interrupt, is_under_way
 from antwort.engine.emitter import Emitter
-from antwort.engine.history import FOR_CLIENTS, INTERRUPTED, QUESTION_ID, WAITING
+from antwort.engine.history import INTERRUPTED
 from antwort.engine.journal import Journal
 from antwort.engine.leaving import LeavingCalls
 from antwort.engine.plan import Plan
@@ -32,39 +32,20 @@ from antwort.functions import ToolResult
 from antwort.functions.output import NOTHING
 from antwort.run_services import CallableFunction, CallResult, Variable
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord, CallState, GivenAnswer
 from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
 logger = logging.getLogger(__name__)
 
-PARENT = "parent"
-"""Where a nested call has the id of the call that makes it."""
 NESTED: Final = "nested"
 """The direction of such entries."""
 _INLINE = 50_000
 """Characters of a result that a caller gets as it is; a longer one becomes a variable, if there are any."""
 _KEY = re.compile(r"[a-zA-Z0-9_-]{1,40}")
-_APPROVED = "approved"
-_REFERENCES = "references"
-"""Where it has the ids in its arguments that are references; all else is data."""
 ANSWERED = "(given as the answer)"
 """What whoever calls a function that ends the agent gets of it."""
-_ANSWER = "gives"
-"""Where a call that ends the agent has the answer: it counts when the call that makes it is over."""
-
-
-class GivenAnswer(msgspec.Struct, frozen=True):
-    """What a function that ends the agent has given as the answer."""
-
-    text: str
-    reference: str | None = None
-    """The id of the variable that it gives back, if it gives one."""
-
-    @classmethod
-    def of(cls, result: ToolResult) -> "GivenAnswer":
-        """Return what a result gives."""
-        return cls(result.output, result.value.id if isinstance(result.value, Variable) else None)
 
 
 class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
@@ -95,6 +76,48 @@ class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
     def slots(self) -> asyncio.Semaphore:
         """One for each nested call that is executed."""
         return asyncio.Semaphore(self.parallel)
+
+    # --- the life of a call, whoever makes it ------------------------------------------------------------------------
+
+    def show(self, item: JSON) -> None:
+        """Take an item into the journal that clients were told of, and that models do not read."""
+        self.journal.note(JournalEntry("output", item, mark="for_clients"))
+
+    def ask_approval(self, record: CallRecord, target: Target) -> None:
+        """Let a call wait for somebody to say that it may be made."""
+        request = approval_request(target.name, record.arguments, provider_of(target))
+        record.wait(Suspension("approval", approval_body(request)))
+        record.question = request["id"]
+        self.emitter.whole(request)
+        self.show(request)
+
+    async def run(self, record: CallRecord, target: Target, ctx: Context) -> ToolResult:
+        """Execute a function, and return what comes of it, whatever that is."""
+        executor, name = target.executor, "" if target.spec is None else target.spec.name
+        if executor is None:
+            return ToolResult.error("Nobody executes it.", "unavailable")
+        try:
+            result = ToolResult.of(await executor.execute(name, record.arguments, ctx))
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException:  # an executor may be anybody's
+            logger.exception("the executor of function %s has failed", name)
+            result = ToolResult.error(f"{name} failed.")
+        self.progress()
+        return result
+
+    def wait(self, record: CallRecord, suspension: Suspension) -> bool:
+        """Note what a call waits for; tell whether it has not been waiting before. Who is asked has a question."""
+        if record.waiting is not None:
+            return False
+        record.wait(suspension)
+        if suspension.kind not in FOR_OTHERS:
+            record.question = new_id("question")
+        return True
+
+    def show_question(self, record: CallRecord, caller: JSON | None = None) -> None:
+        """Show a call that waits for an answer as one that the client can give an output to."""
+        self.show(self.emitter.client_call(record.call_id, record.name, record.arguments, caller))
 
 
 class NestedCalls(msgspec.Struct, eq=False, dict=True):
@@ -141,7 +164,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         self._under_way.add(call_id)
         try:
             target = self._shared.plan.toolset.targets[name]
-            return await self._call(call_id, target, _encoded(arguments), sorted(references))
+            return await self._call(call_id, target, _encoded(arguments), tuple(sorted(references)))
         finally:
             self._under_way.discard(call_id)
 
@@ -161,9 +184,9 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         """What the last of the calls has given that end the agent; None if there was none."""
         if self._known is None and not self._attached:
             return None
-        calls = [self._shared.journal.entries[position].call or {} for position in self._positions.values()]
-        given = [call[_ANSWER] for call in calls if _ANSWER in call]
-        return msgspec.convert(given[-1], GivenAnswer) if given else None
+        calls = [self._shared.journal.entries[position].call for position in self._positions.values()]
+        given = [call.gives for call in calls if call is not None and call.gives is not None]
+        return given[-1] if given else None
 
     def _check_open(self) -> None:
         """Raise a FunctionError if the caller is done: a task that it has left behind may go on without it."""
@@ -172,19 +195,13 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
 
     # --- one call ----------------------------------------------------------------------------------------------------
 
-    async def _call(self, call_id: str, target: Target, arguments: str, references: list[str]) -> CallResult:
+    async def _call(self, call_id: str, target: Target, arguments: str, references: tuple[str, ...]) -> CallResult:
         position = self._positions.get(call_id)
-        if position is not None:
-            return await self._go_on(position, target, arguments)
-        record: JSON = {
-            "call_id": call_id,
-            PARENT: self._call_id,
-            "name": target.name,
-            "arguments": arguments,
-            "turn": self._shared.totals.turns,
-        }
-        if references:
-            record[_REFERENCES] = references
+        made = None if position is None else self._shared.journal.entries[position].call
+        if made is not None:
+            return await self._go_on(made, target, arguments)
+        turn = self._shared.totals.turns
+        record = CallRecord(call_id, target.name, arguments, turn, parent=self._call_id, references=references)
         async with self._shared.slots:
             self._check_open()
             admission = self._shared.admission
@@ -196,58 +213,56 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             if refusal is not None:
                 return await self._end(record, ToolResult.error(refusal, "denied"), {})
             if asks:
-                return await self._ask_approval(record, target)
+                self._shared.ask_approval(record, target)
+                await self._store(record)
+                raise SuspendedError(Suspension("calls"))
             return await self._execute(record, target, attached=self._attached)
 
-    async def _go_on(self, position: int, target: Target, arguments: str) -> CallResult:
+    async def _go_on(self, record: CallRecord, target: Target, arguments: str) -> CallResult:
         """Return what there is of a call that was made before, or go on with it."""
-        entry = self._shared.journal.entries[position]
-        record = entry.call or {}
-        if (record["name"], record["arguments"]) != (target.name, arguments):
+        if (record.name, record.arguments) != (target.name, arguments):
             raise FunctionError(
-                f"The call '{record['call_id']}' was one of {record['name']} before, with other arguments perhaps: "
+                f"The call '{record.call_id}' was one of {record.name} before, with other arguments perhaps: "
                 "what makes it has taken another way this time."
             )
-        if "output" in record:
+        if record.is_over:
             self._note_sources(record)
             return _result(record)
-        wait = waited_for(entry)
-        if wait is not None and wait.kind not in FOR_OTHERS:
-            answer = self._shared.answers.get(record[QUESTION_ID])
+        if record.waiting is not None and record.waiting.kind not in FOR_OTHERS:
+            answer = self._shared.answers.get(record.question or "")
             if answer is None:
                 raise SuspendedError(Suspension("calls"))
             apply_answer(record, answer)
-            if "output" in record:
-                await self._shared.journal.save_at(position)
+            if not answer.approved:
+                await self._store(record)
                 return _result(record)
         async with self._shared.slots:
             self._check_open()
-            if record.pop(_APPROVED, False):
+            if record.state is CallState.APPROVED:
+                record.approved = False
                 return await self._execute(record, target, attached=False)
             if goes_on(target):
                 return await self._execute(record, target, attached=True)
             return await self._end(record, ToolResult.error(INTERRUPTED), {})
 
-    async def _execute(self, record: JSON, target: Target, *, attached: bool) -> CallResult:
+    async def _execute(self, record: CallRecord, target: Target, *, attached: bool) -> CallResult:
         if target.executor is None or target.spec is None:
-            wanted = {"question": f"The program calls {target.name}", "arguments": record["arguments"]}
+            wanted = {"question": f"The program calls {target.name}", "arguments": record.arguments}
             return await self._end(record, ToolResult("", suspension=Suspension("question", wanted)), {})
         if not goes_on(target):
             await self._store(record)  # it is known to have started before it starts
         sources = self._sources.noting()
-        result = await self._run(record, target, sources, attached=attached)
+        ctx = self._context(record, target, sources, attached=attached)
+        result = await self._shared.run(record, target, ctx)
         if target.spec.ends_agent and result.suspension is None and not result.is_error:
-            record[_ANSWER] = msgspec.to_builtins(GivenAnswer.of(result))
+            record.gives = answer_of(result)
             result = ToolResult(ANSWERED)
         return await self._end(record, result, sources.noted(), is_shown=self._shared.plan.shown.calls)
 
-    async def _run(self, record: JSON, target: Target, sources: Sources, *, attached: bool) -> ToolResult:
-        executor, name = target.executor, "" if target.spec is None else target.spec.name
-        if executor is None:
-            return ToolResult.error("Nobody executes it.", "unavailable")
+    def _context(self, record: CallRecord, target: Target, sources: Sources, *, attached: bool) -> Context:
         plan = self._shared.plan
-        ctx = plan.ctx.with_(
-            call_id=record["call_id"],
+        return plan.ctx.with_(
+            call_id=record.call_id,
             options=plan.options_of(target),
             sources=sources,
             origin=plan,
@@ -257,74 +272,43 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             say=self._say,
             child_numbers=count(),
             follows_references=True,  # a long result becomes a variable, if there are any
-            references=record.get(_REFERENCES, ()),
+            references=record.references,
             inline=_INLINE,
         )
-        try:
-            result = ToolResult.of(await executor.execute(name, record["arguments"], ctx))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException:  # an executor may be anybody's
-            logger.exception("the executor of function %s has failed", name)
-            result = ToolResult.error(f"{name} failed.")
-        self._shared.progress()
-        return result
-
-    async def _ask_approval(self, record: JSON, target: Target) -> CallResult:
-        request = approval_request(target.name, record["arguments"], provider_of(target))
-        note_wait(record, Suspension("approval", approval_body(request)))
-        record[QUESTION_ID] = request["id"]
-        self._shared.emitter.whole(request)
-        self._shared.journal.note(JournalEntry("output", request, call={FOR_CLIENTS: True}))
-        await self._store(record)
-        raise SuspendedError(Suspension("calls"))
 
     async def _end(
-        self, record: JSON, result: ToolResult, noted: Mapping[int, Source], *, is_shown: bool = False
+        self, record: CallRecord, result: ToolResult, noted: Mapping[int, Source], *, is_shown: bool = False
     ) -> CallResult:
         self._check_open()
         if result.suspension is not None:
-            self._wait(record, result.suspension)
+            if self._shared.wait(record, result.suspension) and record.question is not None:
+                self._shared.show_question(record, self._caller)
             await self._store(record)
             raise SuspendedError(Suspension("calls"))
-        record.pop(WAITING, None)
-        record["output"], record["status"] = result.output, result.status
-        if result.value is None and result.output == NOTHING:
-            record["output"], record["json"] = "null", True
-        elif _is_json(result):
-            record["json"] = True
+        is_nothing = result.value is None and result.output == NOTHING
+        record.end("null" if is_nothing else result.output, result.status)
+        record.json = is_nothing or _is_json(result)
         if noted:
-            record["sources"] = msgspec.to_builtins(noted, str_keys=True)
+            record.sources = msgspec.to_builtins(noted, str_keys=True)
             self._note_sources(record)
         if is_shown:
             self._show(record)
         await self._store(record)
         return _result(record)
 
-    def _wait(self, record: JSON, suspension: Suspension) -> None:
-        """Note what a call waits for. A question is shown as a call that the client can answer."""
-        if WAITING in record:  # it waits on
-            return
-        note_wait(record, suspension)
-        if suspension.kind in FOR_OTHERS:
-            return
-        record[QUESTION_ID] = new_id("question")
-        shown = self._shared.emitter.client_call(record["call_id"], record["name"], record["arguments"], self._caller)
-        self._shared.journal.note(JournalEntry("output", shown, call={FOR_CLIENTS: True}))
-
-    def _show(self, record: JSON) -> None:
-        item: JSON = {"id": new_id("afc"), "type": OWN, "status": "completed", "call_id": record["call_id"]}
-        item.update(name=record["name"], arguments=record["arguments"], output=record["output"], content=[])
+    def _show(self, record: CallRecord) -> None:
+        item: JSON = {"id": new_id("afc"), "type": OWN, "status": "completed", "call_id": record.call_id}
+        item.update(name=record.name, arguments=record.arguments, output=record.output, content=[])
         item["caller"] = self._caller
         self._shared.emitter.whole(item)
-        self._shared.journal.note(JournalEntry("output", item, call={FOR_CLIENTS: True}))
+        self._shared.show(item)
 
     @property
     def _turn(self) -> list[str]:
         """The functions that the model calls in this turn."""
         turn, said = self._shared.totals.turns, self._shared.journal.said()
         calls = [entry.call for entry in said if entry.direction == "output" and entry.call is not None]
-        return [str(call["name"]) for call in calls if call.get("turn") == turn]
+        return [call.name for call in calls if call.turn == turn]
 
     @property
     def _caller(self) -> JSON:
@@ -337,21 +321,21 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         """Where the calls that were made are in the journal, by their ids; looked for once."""
         if self._known is None:
             self._known = {
-                str(entry.call["call_id"]): position
+                entry.call.call_id: position
                 for position, entry in enumerate(self._shared.journal.entries)
-                if entry.direction == NESTED and entry.call is not None and entry.call[PARENT] == self._call_id
+                if entry.direction == NESTED and entry.call is not None and entry.call.parent == self._call_id
             }
         return self._known
 
-    async def _store(self, record: JSON) -> None:
+    async def _store(self, record: CallRecord) -> None:
         """Store a call as it is: as a new entry, or in the place of its entry."""
-        position = self._positions.get(record["call_id"])
+        position = self._positions.get(record.call_id)
         if position is not None:
             self._shared.journal.entries[position].call = record
             await self._shared.journal.save_at(position)
             return
         entry = JournalEntry(NESTED, {"id": new_id("afc"), "type": OWN}, visible=False, call=record)
-        self._positions[record["call_id"]] = self._shared.journal.note(entry)
+        self._positions[record.call_id] = self._shared.journal.note(entry)
         if self._saving is None:
             self._saving = asyncio.ensure_future(self._save())
         await asyncio.shield(self._saving)
@@ -362,20 +346,24 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         self._saving = None
         await self._shared.journal.save()
 
-    def _note_sources(self, record: JSON) -> None:
+    def _note_sources(self, record: CallRecord) -> None:
         """Let the caller have noted what a call has found: an answer may cite it."""
-        for source in msgspec.convert(record.get("sources", {}), dict[int, Source], str_keys=True).values():
+        for source in msgspec.convert(record.sources or {}, dict[int, Source], str_keys=True).values():
             self._sources.add(source)
 
 
-def apply_answer(record: JSON, answer: Answer) -> None:
+def answer_of(result: ToolResult) -> GivenAnswer:
+    """Return what the result of a function that ends the agent gives as the answer."""
+    return GivenAnswer(result.output, result.value.id if isinstance(result.value, Variable) else None)
+
+
+def apply_answer(record: CallRecord, answer: Answer) -> None:
     """Take what was said to a call that waits: its result, or that it may be made now."""
-    record.pop(WAITING, None)
     if answer.approved:
-        record[_APPROVED] = True
+        record.waiting, record.approved = None, True
         return
     result = answer.result()
-    record["output"], record["status"] = result.output, result.status
+    record.end(result.output, result.status)
 
 
 def goes_on(target: Target | None) -> bool:
@@ -388,9 +376,9 @@ def nested_questions(entries: list[JournalEntry], call_id: str) -> dict[str, str
     """Return the questions that calls of a call wait for: the ids of those calls by the ids of the questions."""
     found = {}
     for entry in entries:
-        call = entry.call or {}
-        if entry.direction == NESTED and call.get(PARENT) == call_id and WAITING in call and QUESTION_ID in call:
-            found[str(call[QUESTION_ID])] = str(call["call_id"])
+        call = entry.call
+        if call is not None and call.parent == call_id and call.waiting is not None and call.question is not None:
+            found[call.question] = call.call_id
     return found
 
 
@@ -417,9 +405,9 @@ def _failed(message: str, status: str) -> CallResult:
     return CallResult(message, is_error=True, status=status)
 
 
-def _result(record: JSON) -> CallResult:
-    status = str(record["status"])
-    return CallResult(str(record["output"]), status != "success", status, bool(record.get("json")))
+def _result(record: CallRecord) -> CallResult:
+    status = record.status or "success"
+    return CallResult(record.output or "", status != "success", status, record.json)
 
 
 def _is_json(result: ToolResult) -> bool:

@@ -89,7 +89,7 @@ class History(list[JournalEntry]):
         """Take some entries. What was the latest is closed, if nothing can belong to it any more."""
         if not entries:
             return
-        if len(self.latest) > self._open and entries[0].call is None and opens(entries[0].item):
+        if len(self.latest) > self._open and entries[0].is_plain and opens(entries[0].item):
             items = model_items(self.latest)
             if stand_alone(items) and not any(map(is_sealed, items)):
                 closed += items
@@ -100,7 +100,7 @@ class History(list[JournalEntry]):
         self.latest += entries
         self.links += (url for entry in entries for _, url in item_links(entry.item, ""))
         self.changing += changing_entries(entries)
-        self.noting += (entry for entry in entries if entry.call is not None and "sources" in entry.call)
+        self.noting += (entry for entry in entries if entry.noted is not None)
         self.size += len(msgspec.json.encode(entries))
 
 
@@ -108,7 +108,7 @@ def _by_openings(entries: Sequence[JournalEntry]) -> Iterator[Sequence[JournalEn
     """Yield entries in groups that begin with a message which is not the model's."""
     start = 0
     for position, entry in enumerate(entries):
-        if position > start and entry.call is None and opens(entry.item):
+        if position > start and entry.is_plain and opens(entry.item):
             yield entries[start:position]
             start = position
     yield entries[start:]

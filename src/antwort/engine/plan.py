@@ -124,7 +124,7 @@ class Plan(msgspec.Struct, frozen=True):
     def pending(self) -> list[str]:
         """The calls of the response before whose outputs come first."""
         approved = [call.question.call_id for call in self.approvals]
-        return approved + [str(call.record["call_id"]) for call in self.resumed]
+        return approved + [call.record.call_id for call in self.resumed]
 
     @property
     def root_id(self) -> str:

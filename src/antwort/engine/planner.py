@@ -235,7 +235,7 @@ class Planner:
 
         approvals = approved_calls(continued.approvals, plan.toolset, find)
         resumed = [
-            ResumedCall(record, plan.toolset.targets.get(record["name"]) or find(record["name"]), nested)
+            ResumedCall(record, plan.toolset.targets.get(record.name) or find(record.name), nested)
             for record, nested in await resumed_calls(self._store, plan.ctx.tenant, history, continued.nested)
         ]
         return replace(plan, approvals=approvals, resumed=resumed)

@@ -40,7 +40,7 @@ def without_repeated_calls(history: Iterable[JournalEntry], entries: Sequence[Jo
         return [*entries]
     known = {}
     for entry in history:
-        if entry.call is None and (entry.item["type"] in CALLS or entry.item["type"] in OUTPUTS):
+        if entry.is_plain and (entry.item["type"] in CALLS or entry.item["type"] in OUTPUTS):
             known[entry.item.get("call_id")] = _said(entry.item)  # the call, until its output comes
     left = []
     for entry in entries:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from antwort.types import JSON
+from antwort.storage.call_record import CallRecord
 
 _PATIENCE = 3
 """Turns in which a model may make the same call and get the same."""
@@ -22,11 +22,11 @@ class Repetition(msgspec.Struct, eq=False):
     _seen: dict[tuple[str, str], tuple[int, int]] = {}
     """By name and arguments: what came of the call last, as a hash, and in how many turns in a row."""
 
-    def note_turn(self, calls: Mapping[tuple[str, str], JSON]) -> None:
+    def note_turn(self, calls: Mapping[tuple[str, str], CallRecord]) -> None:
         """Take the calls of a turn, with what came of them, by name and arguments."""
         seen, again = self._seen, []
         for key, call in calls.items():
-            output = hash(call.get("output"))
+            output = hash(call.output)
             if key not in seen:
                 seen[key] = output, 1
                 continue

@@ -12,11 +12,12 @@ import msgspec
 from msgspec import Struct
 
 from antwort.engine.call_items import OWN, read_arguments, read_output
-from antwort.engine.history import FOR_CLIENTS, INTERRUPTED
+from antwort.engine.history import INTERRUPTED
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec, Hosted
 from antwort.functions.output import NOTHING, capped, encodable
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.client_tools import OUTPUTS, qualified_name
 
@@ -43,11 +44,10 @@ class _Resent(Struct):
     """The item that shows what came of it."""
     longest: int = _LONGEST
 
-    def record(self, turn: int) -> JSON:
+    def record(self, turn: int) -> CallRecord:
         """Return what the journal has of a call that the server has executed."""
         output = encodable(capped(self._output(), self.longest))
-        said: JSON = {"call_id": self.call_id, "name": self.name, "arguments": self.arguments}
-        return {**said, "turn": turn, "output": output}
+        return CallRecord(self.call_id, self.name, self.arguments, turn, output=output)
 
     def _output(self) -> str:
         status = self.item.get("status")
@@ -76,14 +76,14 @@ def with_resent_calls(entries: list[JournalEntry], showing: Showing) -> list[Jou
 
 def is_resent(entry: JournalEntry) -> bool:
     """Tell whether an entry may be an item of a call of ours."""
-    return entry.call is None and entry.item["type"] not in _SAID
+    return entry.is_plain and entry.item["type"] not in _SAID
 
 
 class _Reading:
     """What is known of the items of an input while they are read."""
 
     def __init__(self, entries: Sequence[JournalEntry], showing: Showing) -> None:
-        self._items = {position: entry.item for position, entry in enumerate(entries) if entry.call is None}
+        self._items = {position: entry.item for position, entry in enumerate(entries) if entry.is_plain}
         self._showing = showing
         self._calls: dict[int, _Resent] = {}
         self._hidden: set[int] = set()
@@ -102,7 +102,7 @@ class _Reading:
     def read(self, position: int, entry: JournalEntry) -> JournalEntry:
         """Return an entry as a call, if it is one; else as it is, unless it is not for the model."""
         if position in self._hidden:
-            return JournalEntry(entry.direction, entry.item, entry.visible, {FOR_CLIENTS: True})
+            return JournalEntry(entry.direction, entry.item, entry.visible, mark="for_clients")
         call = self._calls.get(position)
         if call is None:
             return entry

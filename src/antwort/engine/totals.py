@@ -53,7 +53,7 @@ class Totals:
         totals.summarised = stored.get("summarised", 0)
         totals.usage = msgspec.convert(stored.get("usage", {}), Usage)
         for entry in entries:
-            if entry.call is not None and "name" in entry.call and entry.direction == "output":
-                key = entry.call["name"], entry.call["arguments"]
+            if entry.call is not None and entry.direction == "output":
+                key = entry.call.name, entry.call.arguments
                 totals.made[key] = totals.made.get(key, 0) + 1
         return totals

@@ -5,7 +5,6 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask
-from antwort.engine.history import RETURNED
 from antwort.engine.loop import Loop
 from antwort.engine.plan import second_try
 from antwort.storage.base import JournalEntry, ResponseRecord
@@ -23,8 +22,8 @@ def result_of(response: ResponseObject, agent_id: str, entries: Sequence[Journal
     elif response.incomplete_details is not None:
         reason = response.incomplete_details.reason
     status = response.status
-    given = [entry.call for entry in entries if entry.call is not None and "answer" in entry.call]
-    reference = given[-1].get(RETURNED) if given else None
+    given = [entry.call for entry in entries if entry.call is not None and entry.call.answer is not None]
+    reference = given[-1].returned if given else None
     text = response.output_text if task.output_schema is None else response.last_text
     return AgentResult(agent_id, response.id, status, text, reason, response.usage, reference)
 

@@ -8,7 +8,7 @@ import msgspec
 
 from antwort.engine.agent_events import take_agent
 from antwort.engine.answers import Answer
-from antwort.engine.call_state import is_under_way, waited_for
+from antwort.engine.call_state import is_waiting
 from antwort.engine.earlier import Earlier
 from antwort.engine.emitter import Emitter, Manner
 from antwort.engine.ending import Ending
@@ -59,7 +59,7 @@ def state_of(events: Iterable[StoredEvent]) -> ReaderState:
 
 async def load_answers(store: Store, record: ResponseRecord, entries: Iterable[JournalEntry]) -> Mapping[str, Answer]:
     """Return what was said to the calls of a response that wait, by question."""
-    if not any(is_under_way(entry) and waited_for(entry) is not None for entry in entries):
+    if not any(map(is_waiting, entries)):
         return {}
     questions = await store.questions.of_response(record.tenant, record.id)
     return {question.id: Answer(question) for question in questions if question.status != "open"}
@@ -91,7 +91,7 @@ class StoredRun:
         self._log = log
         self._journal = Journal.stored(engine.store, record, entries, log)
         self._journalled = {entry.id for entry in entries}
-        kept = {entry.id for entry in entries if not (entry.call or {}).get("partial")}
+        kept = {entry.id for entry in entries if entry.mark != "partial"}
         output = [item for item in state.output if item["id"] in kept]
         numbers = itertools.count()
         self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
@@ -126,7 +126,7 @@ class StoredRun:
     def under_way(self) -> list[str]:
         """Return the names of the functions that were being executed."""
         calls = [entry.call for entry in self._journal.entries if entry.call is not None]
-        return [call["name"] for call in calls if "name" in call and "output" not in call]
+        return [call.name for call in calls if not call.is_over]
 
     async def cancel(self) -> None:
         """End the run as cancelled. There is no event for that: the stream just ends."""
@@ -154,7 +154,7 @@ class StoredRun:
             if open_item is not None:
                 open_item.close(self._emitter.events, "incomplete")
         for position, entry in enumerate(self._journal.entries):
-            if entry.visible and (entry.call or {}).get("partial"):  # as an earlier release kept them
+            if entry.visible and entry.mark == "partial":  # as an earlier release kept them
                 entry.visible = False
                 self._journal.change(position)
 
@@ -165,7 +165,7 @@ class StoredRun:
             open_item = self._state.open.get(item["id"])
             closed = item if open_item is None else open_item.close(self._emitter.events, "completed")
             self.response.output.append(closed)
-            self._journal.note(JournalEntry("output", closed, call={"partial": True}))
+            self._journal.note(JournalEntry("output", closed, mark="partial"))
 
     def _close_others(self) -> None:
         """Close what sub-agents were writing: those that go on begin other items."""

@@ -248,7 +248,7 @@ class ConversationEndpoints:
         found = []
         for sent, item in zip(items, read, strict=True):
             known = await self._store.find_item(ctx.tenant, item["id"]) if sent.get("id") else None
-            found.append(item if known is None or known.call is not None else known.item)
+            found.append(item if known is None or not known.is_plain else known.item)
         return found
 
 

@@ -6,11 +6,14 @@ from typing import Any, Literal, Protocol
 from msgspec import Struct, field
 
 from antwort.errors import ServiceUnavailableError
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.responses import ResponseObject
 
 Direction = Literal["input", "output", "nested"]
 """What was read, what was said, and the calls that a call has made itself, which neither models nor clients read."""
+Mark = Literal["for_clients", "partial"]
+"""What else is known of an item: models do not read it, as what a function says to the user; or it was cut off."""
 ACTIVE = ("queued", "in_progress")
 """The states of a response that is not over."""
 
@@ -33,11 +36,21 @@ class JournalEntry(Struct):
     direction: Direction
     item: JSON
     visible: bool = True
-    call: JSON | None = None
-    """For a function the server executes: name, call_id, arguments, and its output and sources once they are there.
+    call: CallRecord | None = None
+    """The call that it is, if the server executes it; or has, if it is an item that a client sends back."""
+    mark: Mark | None = None
+    sources: JSON | None = None
+    """What the output of a call that an input names has noted, as `CallRecord` has it."""
 
-    So are such calls that a client sends back as items. The output of one that an input names has the sources only.
-    """
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is an item and nothing else."""
+        return self.call is None and self.mark is None and self.sources is None
+
+    @property
+    def noted(self) -> JSON | None:
+        """What an answer may cite of it, by number."""
+        return self.sources if self.call is None else self.call.sources
 
     @property
     def id(self) -> str:

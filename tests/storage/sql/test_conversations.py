@@ -9,6 +9,7 @@ from tests.storage.samples import TENANT, entry, record
 
 from antwort.errors import BadRequestError, ConflictError, NotFoundError
 from antwort.storage import ConversationRecord, FencedError, JournalEntry, Store
+from antwort.storage.call_record import CallRecord
 
 OTHER = "other"
 CONVERSATION = ConversationRecord("conv_1", TENANT, 1_700_000_000, {"topic": "tea", "odd": "ü\u0000 \"'%?"})
@@ -36,7 +37,7 @@ async def listed(store: Store, **options: Any) -> tuple[list[str], bool]:
 async def test_a_conversation_comes_back_as_it_was_stored(store: Store) -> None:
     entries = [
         entry("msg_1", 'naïve 日本語 😀 \u0000 \\ "', direction="input"),
-        entry("call_1", visible=False, call={"name": "add", "output": None}),
+        entry("call_1", visible=False, call=CallRecord("call_1", "add", "{}")),
     ]
     await store.conversations.create(CONVERSATION, entries)
     assert await store.conversations.get(TENANT, "conv_1") == CONVERSATION

@@ -17,6 +17,7 @@ from antwort.storage import (
     ResponseStore,
     Store,
 )
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import ResponseObject
@@ -48,7 +49,7 @@ async def test_a_response_comes_back_as_it_was_stored(store: ResponseStore) -> N
     )
     entries = [
         entry("msg_1", 'naïve 日本語 😀 \u0000 \\ "', direction="input"),
-        entry("call_1", visible=False, call={"name": "add", "arguments": "{}", "output": None}),
+        entry("call_1", visible=False, call=CallRecord("call_1", "add", "{}")),
     ]
     await store.create(made, entries)
     assert await store.get(TENANT, "resp_1") == made
@@ -119,8 +120,8 @@ async def test_large_items_are_kept_whole(store: ResponseStore) -> None:
 
 async def test_entries_are_appended_and_replaced_by_position(store: ResponseStore) -> None:
     await stored(store, "resp_1")
-    started = entry("call_1", visible=False, call={"name": "add", "output": None})
-    done = replace(started, call={"name": "add", "output": "3"})
+    started = entry("call_1", visible=False, call=CallRecord("call_1", "add", "{}"))
+    done = replace(started, call=CallRecord("call_1", "add", "{}", output="3"))
     await store.append(TENANT, "resp_1", 0, [started], start=1)
     await store.append(TENANT, "resp_1", 0, [done, entry("msg_2")], start=1)
     assert await store.journal(TENANT, "resp_1") == [entry("msg_resp_1"), done, entry("msg_2")]
@@ -366,7 +367,7 @@ async def test_with_a_response_go_its_journal_and_its_events(store: ResponseStor
 
 
 async def test_an_item_is_found_by_its_id(store: ResponseStore) -> None:
-    call = entry("call_1", visible=False, call={"name": "add"})
+    call = entry("call_1", visible=False, call=CallRecord("call_1", "add", "{}"))
     await store.create(record(), [entry("msg_1"), call])
     assert await store.find_item(TENANT, "call_1") == call
     assert await store.find_item(TENANT, "call_2") is None
@@ -404,7 +405,7 @@ async def test_a_list_is_of_whole_records(store: ResponseStore) -> None:
 async def test_a_list_has_of_each_response_the_output_that_clients_see(store: ResponseStore, order: str) -> None:
     for n in range(4):
         asked = entry(f"in_{n}", direction="input")
-        hidden = entry(f"call_{n}", visible=False, call={"name": "add"})
+        hidden = entry(f"call_{n}", visible=False, call=CallRecord("call_1", "add", "{}"))
         said = [entry(f"z_{n}"), hidden, entry(f"a_{n}")] if n != 2 else []
         await store.create(record(f"resp_{n}"), [asked, *said])
     await store.create(record("resp_other", tenant=OTHER), [entry("msg_other")])

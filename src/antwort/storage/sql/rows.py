@@ -1,11 +1,12 @@
 """Between what is kept and the rows it is kept in."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
-from antwort.storage.base import ConversationRecord, JournalEntry, Kept, Question, ResponseRecord, StoredEvent
+from antwort.storage.base import ConversationRecord, JournalEntry, Kept, Mark, Question, ResponseRecord, StoredEvent
+from antwort.storage.call_record import CallRecord
 from antwort.storage.sql.database import Row
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -30,6 +31,9 @@ KEPT = "id, tenant, created_at, value, parent, version"
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
+_decode_call = msgspec.json.Decoder(CallRecord).decode
+_CALL = '{"call_id":'
+_MARKS: tuple[Mark, ...] = get_args(Mark)
 
 
 def encoded(value: Any) -> str:
@@ -115,16 +119,35 @@ def entry_rows(tenant: str, response_id: str, entries: Iterable[JournalEntry], s
             entry.direction,
             encoded(entry.item),
             entry.visible,
-            None if entry.call is None else encoded(entry.call),
+            None if entry.is_plain else _encoded_call(entry),
         )
         for position, entry in enumerate(entries, start)
     ]
 
 
+def _encoded_call(entry: JournalEntry) -> str:
+    """Return what the column `call` has: a call, or the mark or the sources of an item."""
+    if entry.call is not None:
+        return encoded(entry.call)
+    marks = {} if entry.mark is None else {entry.mark: True}
+    return encoded(marks if entry.sources is None else {**marks, "sources": entry.sources})
+
+
 def entry_of(row: Sequence[Any]) -> JournalEntry:
     """Return the entry in a row of `ENTRY`."""
     direction, item, visible, call = row
-    return JournalEntry(direction, _decode(item), bool(visible), None if call is None else _decode(call))
+    entry = JournalEntry(direction, _decode(item), bool(visible))
+    if call is None:
+        return entry
+    if call.startswith(_CALL):
+        entry.call = _decode_call(call)
+        return entry
+    noted = _decode(call)
+    if "name" in noted:
+        entry.call = msgspec.convert(noted, CallRecord)
+    else:
+        entry.mark, entry.sources = next((mark for mark in _MARKS if noted.get(mark)), None), noted.get("sources")
+    return entry
 
 
 def event_rows(tenant: str, response_id: str, events: Iterable[StoredEvent]) -> list[Row]:
