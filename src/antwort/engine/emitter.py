@@ -3,6 +3,7 @@
 import sys
 import time
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -24,10 +25,30 @@ from antwort.wire.ids import new_id
 from antwort.wire.items import FunctionCall, Item, ItemStatus, Message, OutputText
 from antwort.wire.responses import ResponseObject, Usage
 
-CUT_SHORT: Mapping[str | None, str] = {
-    "length": "max_output_tokens",
-    "content_filter": "content_filter",
-    UNFINISHED: "unfinished",
+
+class Outcome(Enum):
+    """How a response goes on after a turn: there is another one, it waits, or it ends, and why then."""
+
+    ONWARD = "onward"
+    ANSWERED = "answered"
+    """It is complete, or the client is to make a call."""
+    PARKED = "parked"
+    """It waits for somebody, and is not over."""
+    BUDGET = "budget"
+    CANCELLED = "cancelled"
+    CONTENT_FILTER = "content_filter"
+    DEADLINE = "deadline"
+    MAX_OUTPUT_TOKENS = "max_output_tokens"
+    MAX_TOOL_CALLS = "max_tool_calls"
+    MAX_TURNS = "max_turns"
+    REPEATED_CALLS = "repeated_calls"
+    UNFINISHED = "unfinished"
+
+
+CUT_SHORT: Mapping[str | None, Outcome] = {
+    "length": Outcome.MAX_OUTPUT_TOKENS,
+    "content_filter": Outcome.CONTENT_FILTER,
+    UNFINISHED: Outcome.UNFINISHED,
 }
 """Why a response ends whose model was stopped, by what its server says."""
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})

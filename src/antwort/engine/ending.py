@@ -10,7 +10,7 @@ import msgspec
 
 from antwort.concurrency.undisturbed import failure_of
 from antwort.engine.call_state import interrupt_calls
-from antwort.engine.emitter import Emitter
+from antwort.engine.emitter import Emitter, Outcome
 from antwort.engine.journal import Journal
 from antwort.engine.telemetry import TurnMetrics
 from antwort.errors import APIError, RateLimitError
@@ -39,10 +39,10 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
         self._response.completed_at = int(time.time())
         return self._end("completed", usage)
 
-    async def cut_short(self, reason: str, usage: Usage) -> None:
+    async def cut_short(self, why: Outcome, usage: Usage) -> None:
         """End it because a limit is reached: the answer is as long as it is."""
         self._close_all()
-        self._response.incomplete_details = IncompleteDetails(reason)
+        self._response.incomplete_details = IncompleteDetails(why.value)
         await self._end("incomplete", usage)
 
     async def fail(self, error: APIError, usage: Usage | None = None) -> None:

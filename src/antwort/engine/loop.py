@@ -22,7 +22,7 @@ from antwort.engine.compaction import Compactor, compactable
 from antwort.engine.continuing import brought_by, check_answers
 from antwort.engine.dispatch import Dispatch
 from antwort.engine.earlier import Earlier
-from antwort.engine.emitter import CUT_SHORT, AnswerTooLongError, CallIds, Emitter, Manner, ModelCall
+from antwort.engine.emitter import CUT_SHORT, AnswerTooLongError, CallIds, Emitter, Manner, ModelCall, Outcome
 from antwort.engine.ending import Ending
 from antwort.engine.events import EventSink
 from antwort.engine.journal import Journal
@@ -41,10 +41,6 @@ from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
 
-_PARKED = "parked"
-"""Why turns end without the response being over."""
-_ONWARD = "onward"
-"""How a turn ends that another one follows."""
 _TOO_LATE = 0.01
 """Seconds before the deadline in which nothing is begun any more: a call that took until then may end a bit early."""
 
@@ -185,20 +181,20 @@ class Loop:
         deadline = Deadline(self.plan.ctx.remaining(), self._parts.stragglers)
         try:
             with deadline:
-                reason = await self._work()
+                outcome = await self._work()
         except TimeoutError:
             if not deadline.expired:
                 raise
-            reason = "deadline"
-        if reason == _PARKED:
+            outcome = Outcome.DEADLINE
+        if outcome is Outcome.PARKED:
             self.parked = True
             return
         if self._unconfirmed:
             await self._confirm()
-        if reason is None:
+        if outcome is Outcome.ANSWERED:
             await self._ending().complete(self._usage())
         else:
-            await self._ending().cut_short(reason, self._usage())
+            await self._ending().cut_short(outcome, self._usage())
 
     def _tell_begin(self) -> None:
         if not self.response.background:
@@ -206,18 +202,18 @@ class Loop:
         if not self._earlier.resumed:
             self.emitter.announce("in_progress")
 
-    def _work(self) -> Coroutine[Any, Any, str | None]:
+    def _work(self) -> Coroutine[Any, Any, Outcome]:
         """Return what is to be done, from where the response stands."""
         if self._earlier.resumed:
             return self._continue()
         return self._begin_with_approved() if self.plan.is_pending() else self._turns()
 
-    async def _begin_with_approved(self) -> str | None:
+    async def _begin_with_approved(self) -> Outcome:
         """Make the calls that were approved, then turns."""
         outcome = await self._execute_approved()
-        return await self._turns() if outcome == _ONWARD else outcome
+        return await self._turns() if outcome is Outcome.ONWARD else outcome
 
-    async def _execute_approved(self) -> str | None:
+    async def _execute_approved(self) -> Outcome:
         """Make the calls that this response brings the approval or the answers of; return how it goes on from there.
 
         Two responses may bring it at the same time. The later one has it, unless the first is stored by then.
@@ -242,29 +238,29 @@ class Loop:
         await check_answers(self._parts.store.questions, self.response.id, self._unconfirmed)
         self._unconfirmed = ()
 
-    async def _turns(self) -> str | None:
-        """Perform turns until there is nothing left to do; return why it ended early, if it did."""
+    async def _turns(self) -> Outcome:
+        """Perform turns until there is nothing left to do; return how that ended."""
         if self.plan.compact_only:
             if not self._window.compacted:
                 await self._compact()
-            return None
-        while (reason := self._limit_reached()) is None:
+            return Outcome.ANSWERED
+        while (limit := self._limit_reached()) is None:
             calls = await self._model_turn()
             if calls is None:
                 return await self._last_words()
-            if (reason := CUT_SHORT.get(self.emitter.finish_reason)) is not None or not calls:
-                return reason
-            outcome = await self._perform(calls)
-            if outcome != _ONWARD:
+            if (stopped := CUT_SHORT.get(self.emitter.finish_reason)) is not None:
+                return stopped
+            outcome = await self._perform(calls) if calls else Outcome.ANSWERED
+            if outcome is not Outcome.ONWARD:
                 return outcome
-        return reason
+        return limit
 
-    async def _perform(self, calls: Sequence[ModelCall]) -> str | None:
+    async def _perform(self, calls: Sequence[ModelCall]) -> Outcome:
         """Make the calls of a turn that are ours; return how it goes on from there."""
         server = [call for call in calls if not call.is_client]
         if server:
             if self._totals.without_tools:  # it was told so, and was offered none
-                return "max_tool_calls"
+                return Outcome.MAX_TOOL_CALLS
             if self._unconfirmed:
                 await self._confirm()
             dispatch = self._dispatch()
@@ -272,40 +268,40 @@ class Loop:
             if dispatch.is_last:
                 return await self._outcome(dispatch)
         if len(server) < len(calls):
-            return None  # the others are the client's to make
+            return Outcome.ANSWERED  # the others are the client's to make
         among = self._choice.among
         if among is None or any(call.name in among for call in calls):
             self._relax()
-        return await self._last_words() if self._budget.is_low() else _ONWARD
+        return await self._last_words() if self._budget.is_low() else Outcome.ONWARD
 
-    def _limit_reached(self) -> str | None:
+    def _limit_reached(self) -> Outcome | None:
         """Return which limit allows no further turn."""
         plan, totals = self.plan, self._totals
         if totals.turns >= plan.max_turns:
-            return "max_turns"
+            return Outcome.MAX_TURNS
         if totals.repetition.is_stuck:
-            return "repeated_calls"
+            return Outcome.REPEATED_CALLS
         if plan.max_output_tokens is not None and totals.written >= plan.max_output_tokens:
-            return "max_output_tokens"
-        return "deadline" if self._is_too_late() else None
+            return Outcome.MAX_OUTPUT_TOKENS
+        return Outcome.DEADLINE if self._is_too_late() else None
 
     def _is_too_late(self) -> bool:
         deadline = self.plan.ctx.deadline
         return deadline is not None and deadline - time.monotonic() < _TOO_LATE
 
-    async def _outcome(self, dispatch: Dispatch) -> str | None:
+    async def _outcome(self, dispatch: Dispatch) -> Outcome:
         """Return how it goes on after calls: one may wait for somebody, or have given the answer."""
         if dispatch.waiting:
             # A call that took until the deadline may end before that is noticed: then nobody waits any more.
-            return "deadline" if self._is_too_late() else await self._wait(dispatch)
-        return None if self._answered(dispatch) else _ONWARD
+            return Outcome.DEADLINE if self._is_too_late() else await self._wait(dispatch)
+        return Outcome.ANSWERED if self._answered(dispatch) else Outcome.ONWARD
 
-    async def _last_words(self) -> str:
+    async def _last_words(self) -> Outcome:
         """Let a root agent whose budget is spent say what was found, if anything was; return why it ends."""
         if self.plan.parent is None and self._totals.tool_calls:
             self._totals.without_tools = True
             await self._model_turn(last=True)
-        return "budget"
+        return Outcome.BUDGET
 
     async def _model_turn(self, *, last: bool = False) -> list[ModelCall] | None:
         """Perform a turn of the model and return its calls; None if the budget of the run is spent.
@@ -450,7 +446,7 @@ class Loop:
         self._note_output()
         return True
 
-    async def _wait(self, dispatch: Dispatch) -> str | None:
+    async def _wait(self, dispatch: Dispatch) -> Outcome:
         """Let calls wait for somebody: a background response is parked, another one ends with calls to be answered."""
         questions = questions_of(dispatch.waiting, self.plan)
         parks = self.response.background
@@ -463,25 +459,25 @@ class Loop:
             await self._budget.close("parked")
         self.journal.ask(questions, park=parks_run)
         if not parks:
-            return None
+            return Outcome.ANSWERED
         await self.journal.save()
         await self.emitter.flush()
-        return _PARKED
+        return Outcome.PARKED
 
     # --- after a crash -----------------------------------------------------------------------------------------------
 
-    async def _continue(self) -> str | None:
+    async def _continue(self) -> Outcome:
         """Finish what was started, then go on, unless the client is to answer first."""
         dispatch = self._dispatch()
         await dispatch.finish_started()
         outcome = await self._outcome(dispatch)
-        if outcome == _ONWARD and self.plan.is_pending():
+        if outcome is Outcome.ONWARD and self.plan.is_pending():
             outcome = await self._execute_approved()
-        if outcome != _ONWARD:
+        if outcome is not Outcome.ONWARD:
             return outcome
         entries = self.journal.entries
         if any(e.direction == "output" and e.is_plain and e.item["type"] in CALLS for e in entries):
-            return None
+            return Outcome.ANSWERED
         return await self._turns()
 
     def note_readers(self, is_read: bool) -> None:
@@ -539,7 +535,7 @@ class Loop:
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
         if self.called_off:
-            end = self._ending().cut_short("cancelled", self._usage())
+            end = self._ending().cut_short(Outcome.CANCELLED, self._usage())
         elif self.farewell is not None and self._told:
             end = self._fail(self.farewell())
         else:
