@@ -23,8 +23,9 @@ from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_places, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.engine.engine import Engine
-from antwort.engine.input_files import InputFiles
+from antwort.engine.planning.input_files import InputFiles
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
@@ -34,7 +35,6 @@ from antwort.functions.output import described
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
-from antwort.ingestion.parser import DocumentParser, ParsingLimits
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.observability.queue_metrics import measure_queues
 from antwort.outbound import Outbound

@@ -17,6 +17,9 @@ from antwort.concurrency.single_flight import SingleFlight
 from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
+from antwort.documents.chunking import DocumentChunk, chunked
+from antwort.documents.document import Document, UnreadableError
+from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.errors import (
     APIError,
     BadRequestError,
@@ -32,7 +35,6 @@ from antwort.errors import (
     did_you_mean,
 )
 from antwort.files.base import FileDetails, FileListener, Files
-from antwort.foreign_text import fenced, one_line, printable, steady_mark
 from antwort.functions import (
     Counter,
     Effect,
@@ -61,19 +63,6 @@ from antwort.http_client import (
     UnreachableError,
     call_again,
     retry_after,
-)
-from antwort.ingestion.chunking import DocumentChunk, chunked
-from antwort.ingestion.document import Document, UnreadableError
-from antwort.ingestion.parser import DocumentParser, ParsingLimits
-from antwort.partial_reading import (
-    GrepScanner,
-    LineCounter,
-    LineScanner,
-    Scanner,
-    parse_lines,
-    scan,
-    text_of,
-    whole_characters,
 )
 from antwort.run_services import (
     CallableFunction,
@@ -109,6 +98,17 @@ from antwort.sandbox import (
 )
 from antwort.storage import FileRecord, Kept, Page, Question, Questions, Records
 from antwort.suspension import SuspendedError, Suspension
+from antwort.text.foreign_text import fenced, one_line, printable, steady_mark
+from antwort.text.partial_reading import (
+    GrepScanner,
+    LineCounter,
+    LineScanner,
+    Scanner,
+    parse_lines,
+    scan,
+    text_of,
+    whole_characters,
+)
 from antwort.types import JSON
 from antwort.web.downloads import asked_range, content_response, file_response, media_type
 from antwort.web.routes import Example, Route

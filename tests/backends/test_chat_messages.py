@@ -8,7 +8,7 @@ import pytest
 
 from antwort.backends.chat.request import ChatDialect, chat_messages
 from antwort.errors import BadRequestError
-from antwort.foreign_text import attached
+from antwort.text.foreign_text import attached
 from antwort.types import JSON
 
 

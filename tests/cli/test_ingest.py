@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
-from tests.ingestion import samples
+from tests.documents import samples
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
 from tests.support.embeddings import EmbeddingServer
 

@@ -23,12 +23,12 @@ from antwort.backends.responses.backend import ResponsesBackend
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
-from antwort.engine.emitter import Emitter, Manner
-from antwort.engine.input import read_input
-from antwort.engine.leaving import LeavingCalls
-from antwort.engine.model_turn import ModelTurns, model_request
-from antwort.engine.said_window import SaidWindow
-from antwort.engine.totals import Totals
+from antwort.engine.calls.leaving import LeavingCalls
+from antwort.engine.calls.totals import Totals
+from antwort.engine.output.emitter import Emitter, Manner
+from antwort.engine.planning.input import read_input
+from antwort.engine.turns.model_turn import ModelTurns, model_request
+from antwort.engine.turns.said_window import SaidWindow
 from antwort.errors import BadRequestError
 from antwort.server.conversations import ConversationEndpoints, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from antwort.context import Source, Sources
-from antwort.engine.writers import annotations
+from antwort.engine.output.writers import annotations
 
 PAGE = Source("A page", url="https://example.org/page")
 FILE = Source("notes.txt", file_id="file_1")

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.engine.input import read_input
+from antwort.engine.planning.input import read_input
 from antwort.errors import BadRequestError
 
 

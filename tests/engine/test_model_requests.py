@@ -9,8 +9,8 @@ import pytest
 from antwort import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.engine.model_turn import model_request, next_request
-from antwort.engine.totals import Totals
+from antwort.engine.calls.totals import Totals
+from antwort.engine.turns.model_turn import model_request, next_request
 from antwort.testing import ScriptedBackend
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import Usage

@@ -20,8 +20,8 @@ from antwort.backends.remote import encode_body, in_pieces
 from antwort.backends.responses.request import responses_body
 from antwort.concurrency.large_work import LargeWork
 from antwort.engine.history import model_items, read_window
-from antwort.engine.past import History, Past, past_window
-from antwort.engine.resent_calls import with_resent_calls
+from antwort.engine.planning.past import History, Past, past_window
+from antwort.engine.planning.resent_calls import with_resent_calls
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError
 from antwort.sealing import Sealer
@@ -273,7 +273,7 @@ async def test_a_conversation_with_a_call_that_nobody_answers_is_not_gone_throug
         looked_at.append(len(entries))
         return model_items(entries)
 
-    monkeypatch.setattr("antwort.engine.past.model_items", noted)
+    monkeypatch.setattr("antwort.engine.planning.past.model_items", noted)
     assert len(await Past(store, LargeWork()).conversation("acme", "conv_1") or ()) == 1001
     assert sum(looked_at) < 3 * 1001
 

@@ -14,7 +14,7 @@ import pytest
 from antwort import Antwort, FunctionRegistry, FunctionSpec
 from antwort.config import Config, load_config
 from antwort.context import Context
-from antwort.engine.toolsets import ToolsetBuilder
+from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.errors import ConfigError, DefinitionError, StateError
 from antwort.provider import Provider, Route, function, route
 from antwort.testing import ScriptedBackend, turn

@@ -3,8 +3,8 @@
 import pytest
 from tests.support.fences import inside
 
-from antwort.foreign_text import attached
 from antwort.provider import fenced, one_line, printable, steady_mark
+from antwort.text.foreign_text import attached
 
 END = "--- end of text from the web ---"
 _SMALL_CAPITALS = str.maketrans("abdefhmnortwx", "ᴀʙᴅᴇꜰʜᴍɴᴏʀᴛᴡx")  # noqa: RUF001

@@ -11,7 +11,7 @@ from tests.http.sdk import served
 from tests.runs.embedded import SEARCH, TENANT, embedded, is_delta, text_of
 
 from antwort.config import Config
-from antwort.engine.events import Events
+from antwort.engine.output.events import Events
 from antwort.functions import FunctionSpec
 from antwort.runs.recovery import state_of
 from antwort.storage.base import ConversationRecord, JournalEntry, StoredEvent

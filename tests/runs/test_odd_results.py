@@ -12,7 +12,7 @@ from typing_extensions import override
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.engine.loop import Loop
+from antwort.engine.turns.loop import Loop
 from antwort.errors import FunctionError
 from antwort.functions import FunctionSpec, ToolResult
 from antwort.testing import ScriptedBackend, call, turn

@@ -7,8 +7,8 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
 
-from antwort.engine.events import REASONING_NAMES, Events, replay_item
-from antwort.engine.progress import PROGRESS
+from antwort.engine.calls.progress import PROGRESS
+from antwort.engine.output.events import REASONING_NAMES, Events, replay_item
 from antwort.runs.recovery import state_of
 from antwort.storage.base import StoredEvent
 from antwort.types import JSON

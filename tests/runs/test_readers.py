@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tests.runs.embedded import TENANT, Embedded, embedded, is_delta
 
-from antwort.engine import coalescer
+from antwort.engine.output import coalescer
 from antwort.testing import Gate, turn
 
 

@@ -19,7 +19,7 @@ from tests.runs.steady_model import steady_model
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.engine import coalescer
+from antwort.engine.output import coalescer
 from antwort.functions import FunctionSpec
 from antwort.runs import local
 from antwort.testing import Gate, RunningApp, ScriptedBackend, call, lint_response, lint_stream, running, turn

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.engine.parameters import check_beyond
+from antwort.engine.tools.parameters import check_beyond
 from antwort.errors import BadRequestError
 from antwort.wire.requests import CreateResponse, decode_compact, decode_create
 

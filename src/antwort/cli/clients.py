@@ -18,8 +18,8 @@ from antwort.backends.sse import EventSplitter
 from antwort.cli.output import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
-from antwort.engine.past import NotOverError
 from antwort.engine.plan import Shown
+from antwort.engine.planning.past import NotOverError
 from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, did_you_mean
 from antwort.storage import Question
 from antwort.types import JSON

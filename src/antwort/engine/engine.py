@@ -13,23 +13,23 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
-from antwort.engine.agent_events import RunStreams
-from antwort.engine.call_items import is_own_call, shown_item
-from antwort.engine.compaction import Compactor
-from antwort.engine.earlier import NOTHING, Earlier
-from antwort.engine.events import REASONING_NAMES, EventSink
+from antwort.engine.calls.items import is_own_call, shown_item
+from antwort.engine.calls.totals import Totals
 from antwort.engine.history import Recall
-from antwort.engine.input_files import InputFiles
 from antwort.engine.journal import Journal
-from antwort.engine.links import CheckUrl
-from antwort.engine.loop import Loop
-from antwort.engine.model_turn import model_request
-from antwort.engine.parts import EngineParts
+from antwort.engine.output.events import REASONING_NAMES, EventSink
 from antwort.engine.plan import AS_USUAL, Plan, Shown
-from antwort.engine.planner import Planner
-from antwort.engine.telemetry import TurnMetrics
-from antwort.engine.toolsets import ToolsetBuilder
-from antwort.engine.totals import Totals
+from antwort.engine.planning.input_files import InputFiles
+from antwort.engine.planning.links import CheckUrl
+from antwort.engine.planning.planner import Planner
+from antwort.engine.tools.toolsets import ToolsetBuilder
+from antwort.engine.turns.agent_events import RunStreams
+from antwort.engine.turns.compaction import Compactor
+from antwort.engine.turns.earlier import NOTHING, Earlier
+from antwort.engine.turns.loop import Loop
+from antwort.engine.turns.model_turn import model_request
+from antwort.engine.turns.parts import EngineParts
+from antwort.engine.turns.telemetry import TurnMetrics
 from antwort.engine.window import compaction_item
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import ToolExecutor

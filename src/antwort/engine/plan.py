@@ -10,10 +10,10 @@ from antwort.agents import AgentTask
 from antwort.backends.items import text_of
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
-from antwort.engine.approvals import ApprovedCall, ResumedCall
-from antwort.engine.parameters import joined, least
-from antwort.engine.tool_choice import Choice
-from antwort.engine.tools import Target, Toolset
+from antwort.engine.tools.approvals import ApprovedCall, ResumedCall
+from antwort.engine.tools.parameters import joined, least
+from antwort.engine.tools.targets import Target, Toolset
+from antwort.engine.tools.tool_choice import Choice
 from antwort.errors import FunctionError, did_you_mean
 from antwort.storage.base import JournalEntry, Question
 from antwort.types import JSON

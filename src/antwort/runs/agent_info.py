@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from antwort.agents import AgentInfo, AgentResult, AgentTask
-from antwort.engine.loop import Loop
 from antwort.engine.plan import second_try
+from antwort.engine.turns.loop import Loop
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.wire.responses import ResponseObject, Usage
 

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from antwort.agents import AgentResult, AgentTask
 from antwort.context import Context
-from antwort.engine.loop import Loop
+from antwort.engine.turns.loop import Loop
 from antwort.errors import FunctionError, did_you_mean
 from antwort.storage.base import JournalEntry
 

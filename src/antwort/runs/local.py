@@ -18,14 +18,14 @@ from antwort.concurrency.contained_tasks import end_tasks
 from antwort.concurrency.large_work import is_large
 from antwort.concurrency.queues import Queues
 from antwort.context import Context
-from antwort.engine.continuing import is_answer
-from antwort.engine.earlier import Earlier
 from antwort.engine.engine import Engine, not_found
-from antwort.engine.events import Events
-from antwort.engine.input import read_input
 from antwort.engine.journal import Journal
-from antwort.engine.loop import Loop
+from antwort.engine.output.events import Events
 from antwort.engine.plan import Plan
+from antwort.engine.planning.continuing import is_answer
+from antwort.engine.planning.input import read_input
+from antwort.engine.turns.earlier import Earlier
+from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.agents import AgentRuns
 from antwort.runs.limits import TenantLimits

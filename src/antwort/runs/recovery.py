@@ -6,16 +6,16 @@ from typing import Self
 
 import msgspec
 
-from antwort.engine.agent_events import take_agent
-from antwort.engine.answers import Answer
-from antwort.engine.call_state import is_waiting
-from antwort.engine.earlier import Earlier
-from antwort.engine.emitter import Emitter, Manner
-from antwort.engine.ending import Ending
+from antwort.engine.calls.answers import Answer
+from antwort.engine.calls.state import is_waiting
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
-from antwort.engine.loop import Loop
-from antwort.engine.open_items import OpenItems
+from antwort.engine.output.emitter import Emitter, Manner
+from antwort.engine.output.open_items import OpenItems
+from antwort.engine.turns.agent_events import take_agent
+from antwort.engine.turns.earlier import Earlier
+from antwort.engine.turns.ending import Ending
+from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent

@@ -13,7 +13,7 @@ from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.stragglers import Stragglers
-from antwort.engine.links import CheckUrl, check_links
+from antwort.engine.planning.links import CheckUrl, check_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.observability import Metrics, Tracer
 from antwort.scopes import RESPONSES_WRITE

@@ -13,10 +13,10 @@ from antwort.agents import AgentList
 from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found, shown
-from antwort.engine.events import Events, replay_response
-from antwort.engine.loop import Loop
-from antwort.engine.past import NotOverError
+from antwort.engine.output.events import Events, replay_response
 from antwort.engine.plan import AS_USUAL, Plan, Shown
+from antwort.engine.planning.past import NotOverError
+from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.local import LocalRuns
 from antwort.scopes import RESPONSES_READ, RESPONSES_WRITE

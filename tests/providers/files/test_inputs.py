@@ -6,16 +6,16 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, PermissionDeniedError
+from tests.documents.samples import docx, paragraph, pdf
 from tests.http.sdk import Served, served
-from tests.ingestion.samples import docx, paragraph, pdf
 from tests.providers.files.stage import KEYS, TENANTS, keep
 from tests.support.site import Reply, Site
 
-from antwort.engine import input_files
-from antwort.engine.input_files import MOST_TEXT
-from antwort.foreign_text import attached
-from antwort.ingestion.document import Document
-from antwort.ingestion.parser import DocumentParser
+from antwort.documents.document import Document
+from antwort.documents.parser import DocumentParser
+from antwort.engine.planning import input_files
+from antwort.engine.planning.input_files import MOST_TEXT
+from antwort.text.foreign_text import attached
 
 PNG = b"\x89PNG\r\n\x1a\n" + b"\x00" * 20
 DOCX = docx(paragraph("The harbour opens at seven."))

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antwort.errors import FunctionError
-from antwort.partial_reading import GrepScanner, LineScanner, Scanner, parse_lines, text_of, whole_characters
-from antwort.patterns import SLOW, Pattern, size_of
 from antwort.providers.variables.json_path import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
+from antwort.text.partial_reading import GrepScanner, LineScanner, Scanner, parse_lines, text_of, whole_characters
+from antwort.text.patterns import SLOW, Pattern, size_of
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.text('a"\\ü{}[],: \n', max_size=6),

@@ -15,7 +15,7 @@ from antwort.backends.passages import Window, shaped_items
 from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
-from antwort.foreign_text import attached
+from antwort.text.foreign_text import attached
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 

@@ -13,11 +13,11 @@ from starlette.types import Message, Receive, Send
 from antwort.concurrency.large_work import MUCH
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
-from antwort.engine.ending import end_unanswered
 from antwort.engine.engine import Engine
-from antwort.engine.events import Events, replay_response
-from antwort.engine.loop import Loop
+from antwort.engine.output.events import Events, replay_response
 from antwort.engine.plan import Shown
+from antwort.engine.turns.ending import end_unanswered
+from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError, BadRequestError, PermissionDeniedError, RateLimitError
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits

@@ -139,7 +139,7 @@ def parsers() -> list[int]:
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             parents[int(path.name)] = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            if b"antwort.ingestion.child\0" in (path / "cmdline").read_bytes():
+            if b"antwort.documents.child\0" in (path / "cmdline").read_bytes():
                 found.append(int(path.name))
     own = os.getpid()
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import OpenAI
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
-from tests.ingestion import samples
+from tests.documents import samples
 from tests.providers.file_search.ingestion.test_kill import stop
 from tests.runs.processes import ServerProcess
 

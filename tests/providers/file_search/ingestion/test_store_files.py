@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 from openai import BadRequestError, NotFoundError
-from tests.ingestion import samples
+from tests.documents import samples
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
 from tests.providers.file_search.stage import on_loop
 

@@ -1,0 +1,147 @@
+"""Cutting a document into chunks: of a size, along its structure, each a range of the text.
+
+The text is first divided into units that are best left whole: blocks, or where these are too large their lines,
+sentences, or tokens. Chunks are as many units as fit. Where a section ends and a chunk is at least half full, it ends
+too; else the next begins with the last units of the one before.
+"""
+
+import re
+from collections.abc import Iterator
+
+from msgspec import Struct
+
+from antwort.documents.document import Block, Document
+from antwort.documents.tokens import TokenRuler
+from antwort.lazy_imports import compiled_on_use
+
+AUTO_SIZE, AUTO_OVERLAP = 800, 400
+"""Tokens of the strategy `auto`."""
+_LINE = compiled_on_use(r"[^\n]*\n+|[^\n]+")
+_SENTENCE = compiled_on_use(r".+?(?:[.!?…][\"'»”)\]]*\s+|[\u3002\uff01\uff1f]\s*|\Z)", re.DOTALL)
+_SHARE = 4
+"""A block is left whole as a unit of an overlap only if it is no more than such a part of a chunk."""
+_LONGEST_CONTEXT = 300
+
+
+class DocumentChunk(Struct, frozen=True):
+    """A range of a document's text."""
+
+    index: int
+    start: int
+    end: int
+    text: str
+    tokens: int
+    headings: tuple[str, ...] = ()
+    """The headings that it begins below."""
+    page: int | None = None
+    last_page: int | None = None
+
+    def context(self, title: str) -> str:
+        """Return what stands above it, the title of the document first: with it, a passage says what it is about."""
+        parts = [title, *self.headings]
+        shown = " > ".join(dict.fromkeys(part for part in parts if part))
+        return shown[:_LONGEST_CONTEXT]
+
+    def in_context(self, title: str) -> str:
+        """Return what is embedded: the text below what stands above it."""
+        return f"{self.context(title)}\n\n{self.text}"
+
+
+class _Unit(Struct, frozen=True, gc=False):
+    """A part of the text that is not cut."""
+
+    start: int
+    end: int
+    block: Block
+    tokens: int
+    begins_section: bool
+
+
+def chunked(document: Document, *, size: int = AUTO_SIZE, overlap: int = AUTO_OVERLAP) -> list[DocumentChunk]:
+    """Return the chunks of a document: at most `size` tokens each, of which `overlap` may be the end of the last one.
+
+    Together they have every character; none of them is only a repetition.
+    """
+    if not 0 <= overlap < size:
+        raise ValueError("chunks must be larger than their overlap")
+    ruler = TokenRuler(document.text)
+    units = list(_units(document, ruler, size, max(1, overlap // _SHARE if overlap else size)))
+    found: list[DocumentChunk] = []
+    first = 0
+    while first < len(units):
+        end = _end_of(units, first, size)
+        found.append(_chunk(document, units[first:end], len(found), ruler))
+        if end == len(units):
+            break
+        first = _next_first(units, first, end, size, overlap)
+    return found
+
+
+def _units(document: Document, ruler: TokenRuler, size: int, most: int) -> Iterator[_Unit]:
+    for block in document.blocks:
+        starts = block.kind == "heading"
+        for start, end in _parts(document.text, block, ruler, min(size, most)):
+            yield _Unit(start, end, block, ruler.count(start, end), starts)
+            starts = False
+
+
+def _parts(text: str, block: Block, ruler: TokenRuler, most: int) -> Iterator[tuple[int, int]]:
+    """Divide a block into ranges of at most so many tokens: whole, by lines, by sentences, by tokens."""
+    if ruler.count(block.start, block.end) <= most:
+        yield block.start, block.end
+        return
+    for line in _LINE.finditer(text, block.start, block.end):
+        if ruler.count(line.start(), line.end()) <= most:
+            yield line.span()
+            continue
+        for sentence in _SENTENCE.finditer(text, line.start(), line.end()):
+            start, end = sentence.span()
+            while ruler.count(start, end) > most:
+                cut = ruler.after(start, most)
+                yield start, cut
+                start = cut
+            yield start, end
+
+
+def _end_of(units: list[_Unit], first: int, size: int) -> int:
+    """Return before which unit a chunk ends that begins with one."""
+    tokens, end = 0, first
+    while end < len(units) and tokens + units[end].tokens <= size:
+        if units[end].begins_section and end > first and 2 * tokens >= size:
+            return end
+        tokens += units[end].tokens
+        end += 1
+    if end == len(units):
+        return end
+    # A heading belongs to what follows it.
+    while end - 1 > first and units[end - 1].block.kind == "heading":
+        end -= 1
+    return max(end, first + 1)
+
+
+def _next_first(units: list[_Unit], first: int, end: int, size: int, overlap: int) -> int:
+    """Return with which unit the next chunk begins; it has at least one that no chunk before has."""
+    if units[end].begins_section:
+        return end
+    room = min(overlap, size - units[end].tokens)
+    begin, tokens = end, 0
+    while begin - 1 > first and tokens + units[begin - 1].tokens <= room:
+        begin -= 1
+        tokens += units[begin].tokens
+        if units[begin].begins_section:
+            break
+    return begin
+
+
+def _chunk(document: Document, units: list[_Unit], index: int, ruler: TokenRuler) -> DocumentChunk:
+    start, end = units[0].start, units[-1].end
+    return DocumentChunk(
+        index,
+        start,
+        end,
+        document.text[start:end],
+        ruler.count(start, end),
+        units[0].block.headings,
+        units[0].block.page,
+        units[-1].block.page,
+    )

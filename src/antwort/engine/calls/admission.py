@@ -1,0 +1,103 @@
+"""Whether a call is executed: what the request, the limits and the agent's policy say."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from antwort.engine.calls.totals import Totals
+from antwort.engine.output.emitter import ModelCall
+from antwort.engine.plan import Plan
+from antwort.engine.tools.approvals import needs_approval
+from antwort.engine.tools.targets import Target
+from antwort.engine.tools.tool_choice import Choice
+
+_REPEATS = 3
+"""How often the same call of an idempotent function is executed before the model is told to stop."""
+
+
+class Admission(msgspec.Struct, frozen=True, eq=False):
+    """Admits the calls of one response, and counts them."""
+
+    _plan: Plan
+    _totals: Totals
+
+    def refusal(
+        self,
+        name: str,
+        arguments: str,
+        target: Target | None,
+        choice: Choice,
+        *,
+        turn: Sequence[ModelCall],
+        asks: bool,
+    ) -> str | None:
+        """Count a call of the model that is executed; return why one is not, for the model to read.
+
+        `turn` are all calls that it makes in the turn; `asks` tells whether this one needs an approval.
+        """
+        if target is None:
+            targets = self._plan.toolset.targets
+            names = ", ".join(name for name in targets if choice.permits(name) and targets[name].is_direct)
+            return f"There is no function '{name[:64]}' here. Available: {names or 'none'}."
+        if (reason := self._unavailable(target, choice, turn)) is not None:
+            return reason
+        call, made = (name, arguments), self._totals.made
+        times = made.get(call, 0)
+        if times >= _REPEATS and target.spec is not None and target.spec.idempotent:
+            return "You have made this very call before; its result does not change. Use it."
+        refusal = self.nested_refusal(target, asks=asks)
+        if refusal is None:
+            made[call] = times + 1
+        return refusal
+
+    def _unavailable(self, target: Target, choice: Choice, turn: Sequence[ModelCall]) -> str | None:
+        """Return why a function cannot be called by the model now."""
+        name = target.name
+        if name in self._totals.repetition.withheld:
+            return f"{name} is not available now: what you have called it for does not change. Do something else."
+        if not choice.permits(name):
+            return f"{name} may not be called now."
+        if not target.is_direct:
+            return f"{name} may only be called by a program."
+        return self.ending_refusal(target, (call.name for call in turn))
+
+    def ending_refusal(self, target: Target, turn: Iterable[str]) -> str | None:
+        """Return why a call may not end the agent, if it would: somebody has to say something after its turn.
+
+        `turn` are the functions that the model calls in it.
+        """
+        if target.spec is None or not target.spec.ends_agent or self._plan.response.background:
+            return None
+        targets = [self._plan.toolset.targets.get(name) for name in turn]
+        if not any(other is not None and (other.suspends or self.needs_approval(other)) for other in targets):
+            return None
+        return "The user is asked something in the same turn. Give your result when you have read the answer."
+
+    def nested_refusal(self, target: Target, *, asks: bool) -> str | None:
+        """Count a call that is executed, whoever makes it; return why one is not."""
+        if (asks or target.suspends) and (hindrance := self._hindrance(target, asks=asks)) is not None:
+            return hindrance
+        totals, most, budget = self._totals, self._plan.max_tool_calls, self._plan.ctx.budget
+        if (most is not None and totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
+            totals.without_tools = True  # none is offered any more
+        if totals.without_tools:
+            return "The limit of function calls for this response is reached. Answer with what you have."
+        totals.tool_calls += 1
+        return None
+
+    def needs_approval(self, target: Target) -> bool:
+        """Tell whether a call is made only after a yes."""
+        spec, plan = target.spec, self._plan
+        if spec is None:
+            return False
+        return needs_approval(spec, plan.approval) or any(needs_approval(spec, said) for said in plan.approvals_above)
+
+    def _hindrance(self, target: Target, *, asks: bool) -> str | None:
+        """Return why nobody can be waited for here, if that is so."""
+        plan = self._plan
+        if target.suspends and not plan.stored:
+            return f"{target.name} needs a response that is stored, and this one is not. Go on without it."
+        if not (plan.stored and (plan.parent is None or plan.response.background)):
+            needs = "the approval" if asks else "an answer"
+            return f"{target.name} needs {needs} of the user, and nobody can be asked here. Go on without it."
+        return None

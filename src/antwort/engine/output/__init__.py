@@ -1,0 +1,1 @@
+"""What a response says: its items and events, as they are written."""

@@ -1,0 +1,247 @@
+"""The parameters of a request: those that are refused, what the others mean, and how the response repeats them."""
+
+import time
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from antwort.backends.model_names import ModelNames
+from antwort.budget import RunLimits
+from antwort.config import AgentConfig, ApprovalPolicy, RunConfig
+from antwort.engine.tools.targets import Toolset
+from antwort.errors import BadRequestError
+from antwort.types import JSON
+from antwort.wire.field_errors import (
+    UNKNOWN_PARAMETER,
+    missing_parameter,
+    unknown_parameter,
+    unsupported_value,
+    wrong_prefix,
+)
+from antwort.wire.options import INCLUDES, ConversationReference, is_include
+from antwort.wire.requests import CreateResponse
+from antwort.wire.responses import ResponseObject
+from antwort.wire.text_formats import check_format, known_format
+
+NOTHING_INCLUDED: frozenset[str] = frozenset()
+"""One for all requests: Python makes a new one each time."""
+_OF_CHAT = {
+    "messages": "'input', which takes a text or a list of messages",
+    "max_tokens": "'max_output_tokens'",
+    "max_completion_tokens": "'max_output_tokens'",
+    "response_format": "'text.format'",
+    "reasoning_effort": "'reasoning.effort'",
+}
+"""What has another name in Chat Completions, by that name."""
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """An agent of the configuration as requests are decided by it: settings are slow to read."""
+
+    name: str | None
+    """None is what answers if no agent was asked for."""
+    instructions: str | None
+    model: str | None
+    functions: tuple[str, ...] | None
+    agents: frozenset[str]
+    """Other agents that it may start."""
+    models: ModelNames
+    """Other models that it may choose for those."""
+    approval: ApprovalPolicy | None
+    max_input: int | None
+    max_window: int | None
+    max_turns: int
+    max_tool_calls: int | None
+    max_output_tokens: int | None
+    temperature: float | None
+
+    @classmethod
+    def of(cls, name: str | None, agent: AgentConfig, *, max_turns: int) -> "Profile":
+        """Return the profile of an agent; `max_turns` is for those that do not say."""
+        return cls(
+            name,
+            agent.instructions,
+            agent.model,
+            None if agent.functions is None else tuple(agent.functions),
+            frozenset(agent.agents),
+            ModelNames(agent.models),
+            agent.approval,
+            agent.max_input,
+            agent.max_window,
+            agent.max_turns or max_turns,
+            agent.max_tool_calls,
+            agent.max_output_tokens,
+            agent.temperature,
+        )
+
+
+def check_beyond(create: CreateResponse, taken: Collection[str], backend: str = "its backend") -> None:
+    """Refuse fields beyond the API that no model server takes, as unknown ones."""
+    for name in create.extra_body or ():
+        if name not in taken:
+            if name in _OF_CHAT:
+                raise BadRequestError(
+                    f"Unknown parameter: '{name}'; this is the Responses API: use {_OF_CHAT[name]}.",
+                    param=name,
+                    code=UNKNOWN_PARAMETER,
+                )
+            if name in CreateResponse.__struct_fields__:
+                raise BadRequestError(
+                    f"'{name}' is a field of the request: it stands beside 'extra_body', not in it.",
+                    param=f"extra_body.{name}",
+                    code=UNKNOWN_PARAMETER,
+                )
+            raise unknown_parameter(
+                name,
+                CreateResponse.__struct_fields__,
+                f"One of the model server's own is passed on if `parameters` of {backend} names it.",
+            )
+
+
+def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collection[str] = ()) -> None:
+    """Refuse what is not served, or does not fit together; BadRequestError names the parameter.
+
+    `beyond` are the fields beyond the API that some model server takes.
+    """
+    if create.extra_body:
+        check_beyond(create, beyond)
+    if create.prompt is not None:
+        raise _unsupported("prompt")
+    if create.moderation is not None:
+        raise _unsupported("moderation")
+    previous = create.previous_response_id
+    if previous is not None and not previous.startswith("resp"):
+        raise wrong_prefix("previous_response_id", previous, "resp")
+    if create.conversation is not None and previous is not None:
+        raise BadRequestError(
+            "Give either 'conversation' or 'previous_response_id': both say what came before.",
+            param="conversation",
+            code="mutually_exclusive_parameters",
+        )
+    if create.input is None and previous is None and create.conversation is None:
+        raise missing_parameter("input")
+    if create.tools is not None and len(create.tools) > most_tools:
+        raise BadRequestError(
+            f"Invalid value for 'tools': it has more than {most_tools:,} entries (engine.max_tools).",
+            param="tools",
+            code="invalid_value",
+        )
+    if create.text is not None and create.text.format is not None:
+        check_format(create.text.format, "text.format")
+        create.text.format = known_format(create.text.format)
+
+
+def _unsupported(name: str) -> BadRequestError:
+    """Return the error for a parameter that would change what the request means and that is not served."""
+    return BadRequestError(f"'{name}' is not supported by this server.", param=name, code="unsupported_parameter")
+
+
+def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
+    """Return what a request wants included; BadRequestError for what nobody can include."""
+    for value in values:
+        if not is_include(value) and value not in toolset.includes:
+            raise unsupported_value("include", value, sorted(INCLUDES | toolset.includes))
+    return frozenset(values) if values else NOTHING_INCLUDED
+
+
+def _conversation(value: str | ConversationReference) -> JSON:
+    """Return a conversation as responses repeat it."""
+    name = value if isinstance(value, str) else value.id
+    if not name.startswith("conv"):
+        raise wrong_prefix("conversation", name, "conv")
+    return {"id": name}
+
+
+def compact_threshold(create: CreateResponse) -> int | None:
+    """Return the number of tokens from which on the window is compacted, None if it is not to be."""
+    if not create.context_management:
+        return None
+    return min(entry.compact_threshold or 0 for entry in create.context_management)
+
+
+def joined(first: str | None, second: str | None) -> str | None:
+    """Join two texts of which either may be missing."""
+    return f"{first}\n\n{second}" if first and second else first or second
+
+
+def least(first: int | None, second: int | None) -> int | None:
+    """Return the smaller of two limits of which either may be missing."""
+    if first is None or second is None:
+        return second if first is None else first
+    return min(first, second)
+
+
+def new_response(create: CreateResponse, profile: Profile, response_id: str) -> ResponseObject:
+    """Return the response as it is before anything has happened: every key filled."""
+    # An agent named in the place of a model, and without one of its own, has the default model.
+    asked = create.model if create.agent is not None or profile.name is None else None
+    response = ResponseObject(  # Python is slow with more than fifteen names
+        id=response_id,
+        created_at=int(time.time()),
+        model=profile.model or asked or "",
+        background=bool(create.background),
+        store=create.store is not False,
+        instructions=create.instructions,
+        previous_response_id=create.previous_response_id,
+        max_output_tokens=least(create.max_output_tokens, profile.max_output_tokens),
+        max_tool_calls=create.max_tool_calls,
+        parallel_tool_calls=create.parallel_tool_calls is not False,
+        prompt_cache_key=create.prompt_cache_key,
+        prompt_cache_retention=create.prompt_cache_retention,
+        safety_identifier=create.safety_identifier,
+        truncation=create.truncation or "disabled",
+        user=create.user,
+    )
+    if profile.name is not None:
+        response.agent = profile.name
+    if create.service_tier is not None and create.service_tier != "auto":
+        response.service_tier = create.service_tier
+    if create.conversation is not None:
+        response.conversation = _conversation(create.conversation)
+    if create.metadata:
+        response.metadata = {name: text for name, text in create.metadata.items() if text is not None}
+    if create.reasoning is not None:
+        response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
+    if create.text is not None:
+        response.text = {"format": _format_echo(create.text.format), "verbosity": create.text.verbosity or "medium"}
+    _repeat_sampling(create, profile, response)
+    return response
+
+
+def _repeat_sampling(create: CreateResponse, profile: Profile, response: ResponseObject) -> None:
+    """Let a response say how freely the model chooses, as far as that is not as usual."""
+    if create.temperature is not None:
+        response.temperature = create.temperature
+    elif profile.temperature is not None:
+        response.temperature = profile.temperature
+    if create.top_p is not None:
+        response.top_p = create.top_p
+    if create.presence_penalty is not None:
+        response.presence_penalty = create.presence_penalty
+    if create.frequency_penalty is not None:
+        response.frequency_penalty = create.frequency_penalty
+    if create.top_logprobs is not None:
+        response.top_logprobs = create.top_logprobs
+
+
+def _format_echo(value: JSON | None) -> JSON:
+    """Repeat a format with every key the contracts require."""
+    if value is None:
+        return {"type": "text"}
+    if value["type"] != "json_schema":
+        return value
+    return {**value, "description": value.get("description"), "strict": bool(value.get("strict"))}
+
+
+def run_limits(config: RunConfig) -> RunLimits:
+    """Return the limits of runs as they are configured."""
+    return RunLimits(
+        depth=config.max_depth,
+        agents=config.max_agents,
+        in_flight=config.max_in_flight,
+        tokens=config.max_tokens,
+        cost=config.max_cost,
+        seconds=config.max_time,
+        calls=config.max_calls,
+        agent_seconds=config.max_agent_time,
+    )

@@ -1,0 +1,442 @@
+"""The tools of a request: which functions the model is offered, and whom each call is for."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+from typing_extensions import override
+
+from antwort.backends.base import ToolDefinitions
+from antwort.engine.tools.callers import DIRECT, PROGRAMMATIC, read_callers, with_stubs
+from antwort.errors import BadRequestError, FunctionError, did_you_mean
+from antwort.functions import FunctionSpec, Hosted, ToolExecutor
+from antwort.functions.absent import AbsentProviders
+from antwort.lazy_imports import imported_on_use
+from antwort.types import JSON
+from antwort.wire.client_tools import (
+    CLIENT_TYPES,
+    TOOL_SEARCH,
+    ClientTool,
+    client_definition,
+    custom_definition,
+    custom_echo,
+    qualified_name,
+)
+from antwort.wire.field_errors import read_type
+
+if TYPE_CHECKING:
+    from antwort.wire import tool_shapes
+else:
+    tool_shapes = imported_on_use("antwort.wire.tool_shapes")
+
+logger = logging.getLogger(__name__)
+
+_NAMING = frozenset({"type", "name"})
+"""What a tool has that is but the name of a function."""
+_A_SLIP = 0.85
+"""How alike a name has to be to one of ours to be it, mistyped; functions of clients may resemble ours."""
+_MOST_SLIPS = 10
+"""Functions of a request that are only named and held against ours: to compare takes long, and both may be many."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Whom a call is for: a function of an executor or, without one, the client."""
+
+    name: str
+    """The name the model sees."""
+    definition: JSON
+    spec: FunctionSpec | None = None
+    executor: ToolExecutor | None = None
+    options: JSON | None = None
+    """The tool as the request named it, if it did."""
+    tool: ClientTool | None = None
+    """A tool of the client whose calls are not plain ones."""
+    callers: frozenset[str] | None = None
+    """Who may call it, if the request says so: the model directly, programs, or both."""
+
+    @property
+    def is_direct(self) -> bool:
+        """Tell whether the model may call it."""
+        return self.callers is None or DIRECT in self.callers
+
+    @property
+    def is_programmatic(self) -> bool:
+        """Tell whether functions may call it that call others; those of clients only if they are meant for it."""
+        return self.executor is not None if self.callers is None else PROGRAMMATIC in self.callers
+
+    @property
+    def is_client(self) -> bool:
+        """Tell whether the call is handed back to the client."""
+        return self.executor is None
+
+    @property
+    def face(self) -> Hosted | None:
+        """How the function shows itself to clients, if it does."""
+        face = None if self.spec is None else self.spec.hosted
+        if face is not None and face.only_named and (self.options or {}).get("type") not in face.types:
+            return None
+        return face
+
+    @property
+    def suspends(self) -> bool:
+        """Tell whether a call of it waits for somebody."""
+        return self.spec is not None and self.spec.suspends
+
+
+class Toolset(msgspec.Struct, frozen=True):
+    """The functions of one request. What it has of ours it shares with other requests, so nobody changes it."""
+
+    targets: Mapping[str, Target] = {}
+    definitions: ToolDefinitions = ToolDefinitions()
+    """What the model server is told of them."""
+    echo: list[JSON] = []
+    """The tools as the response repeats them."""
+    types: Mapping[str, str] = {}
+    """The model's name of the function behind each hosted tool type that was named."""
+    clients: frozenset[str] = frozenset()
+    """The functions whose calls are handed back to the client."""
+    client_tools: Mapping[str, ClientTool] = {}
+    """Those among them whose calls are not plain ones."""
+    includes: frozenset[str] = frozenset()
+    """The values of `include` that wire faces declare."""
+    groups: Mapping[str, frozenset[str]] = {}
+    """Functions that came with the same tool of the request as others, and all of them."""
+    named: frozenset[str] = frozenset()
+    """The functions that came with the tools of the request."""
+    follows_references: bool = False
+    """Whether the model can read with one of ours what a reference stands for."""
+
+    def together(self, name: str) -> frozenset[str]:
+        """Return a function and the others that came with the same tool of the request."""
+        return self.groups.get(name) or frozenset((name,))
+
+
+class _JoinedTargets(Mapping[str, Target]):
+    """Two mappings without a name in common as one; to copy a thousand targets would cost more than all the rest."""
+
+    __slots__ = ("_first", "_second")
+
+    def __init__(self, first: Mapping[str, Target], second: Mapping[str, Target]) -> None:
+        self._first = first
+        self._second = second
+
+    @override
+    def __getitem__(self, name: str) -> Target:
+        found = self._first.get(name)
+        return self._second[name] if found is None else found
+
+    @override
+    def __iter__(self) -> Iterator[str]:
+        yield from self._first
+        yield from self._second
+
+    @override
+    def __len__(self) -> int:
+        return len(self._first) + len(self._second)
+
+
+class Available(NamedTuple):
+    """A function that an agent may be offered, and who executes it."""
+
+    spec: FunctionSpec
+    executor: ToolExecutor
+
+
+Asked = tuple[tuple[FunctionSpec, ...], ...]
+"""What the executors without a version have answered."""
+
+
+class Offer:
+    """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
+
+    __slots__ = ("asked", "by_item", "by_name", "by_type", "hosted", "scoped", "toolsets")
+
+    def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
+        self.asked = asked
+        self.by_name: dict[str, Available] = {}
+        self.by_type: dict[str, Available] = {}
+        self.by_item: dict[str, list[Available]] = {}
+        """Those whose calls are shown as items of a type of their own; several may share one."""
+        self.scoped: dict[str, tuple[str, ...]] = {}
+        """The scopes of those that are not for everybody who may call functions."""
+        self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
+        """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
+        for executor, specs in offered:
+            for spec in specs:
+                if spec.name not in self.by_name:
+                    available = self.by_name[spec.name] = Available(spec, executor)
+                    if spec.needs:
+                        self.scoped[spec.name] = tuple(spec.needs.split())
+                    if spec.hosted is None:
+                        continue
+                    for kind in spec.hosted.types:
+                        self.by_type.setdefault(kind, available)
+                    if spec.hosted.item is not None:
+                        self.by_item.setdefault(spec.hosted.item, []).append(available)
+        self.hosted = frozenset(name for name, found in self.by_name.items() if found.spec.hosted is not None)
+        """Those that answer tool types, or belong to one that does."""
+
+    def has(self, tool: JSON) -> bool:
+        """Tell whether a tool of a request names functions of the server."""
+        return self.named(tool) is not None
+
+    def named(self, tool: JSON) -> Available | None:
+        """Return the function of the server that a tool of a request names, if it does."""
+        if tool.get("type") == "function":
+            return self.by_name.get(str(tool.get("name"))) if tool.get("parameters") is None else None
+        return self.by_type.get(str(tool.get("type")))
+
+
+class UnavailableToolError(BadRequestError):
+    """Nobody has a tool that a request names."""
+
+
+class NamedTools:
+    """The tools that a request names, as far as they are read."""
+
+    def __init__(
+        self,
+        offer: Offer,
+        definition: Callable[[FunctionSpec, JSON], JSON],
+        absent: AbsentProviders,
+        withheld: frozenset[str] = frozenset(),
+    ) -> None:
+        self._offer = offer
+        self._withheld = withheld
+        self._absent = absent
+        self._definition = definition
+        self._targets: dict[str, Target] = {}
+        self._echo: list[JSON] = []
+        self._types: dict[str, str] = {}
+        self._clients: list[str] = []
+        self._client_tools: dict[str, ClientTool] = {}
+        self._hosted: list[tuple[JSON, Available]] = []
+        self._compared = 0
+
+    def add(self, tool: JSON, param: str) -> None:
+        """Read a tool; BadRequestError names what is wrong with it, in that parameter."""
+        kind = read_type(tool, param)
+        if kind in CLIENT_TYPES or kind in self._offer.by_type:
+            tool_shapes.check_tool(tool, kind, param)
+            tool = tool_shapes.known_fields(tool, kind)
+        callers = read_callers(tool, param)
+        if kind == "function":
+            name = self._name(tool, param)
+            ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
+            if ours is not None:
+                definition = self._definition(ours.spec, tool)
+                self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool, callers=callers)
+                echo = _function_echo(definition)
+                self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
+            else:
+                if tool.keys() <= _NAMING:
+                    self._absent.check_tool(name)
+                    if self._compared < _MOST_SLIPS:
+                        self._compared += 1
+                        _check_spelling(name, self._offer.by_name, param)
+                definition = _client_definition(tool)
+                self._targets[name] = Target(name, definition, callers=callers)
+                self._clients.append(name)
+                self._echo.append(tool if definition is tool else _function_echo(tool))
+        elif kind == "custom":
+            name = self._name(tool, param)
+            self._add_client(ClientTool(kind, name), custom_definition(tool), param, callers)
+            self._echo.append(custom_echo(tool))
+        elif kind == "namespace":
+            self._add_namespace(tool, param)
+        elif (standing := client_definition(tool)) is not None:
+            self._add_client(ClientTool(kind, standing["name"]), standing, param, callers)
+            self._types[kind] = standing["name"]
+            self._echo.append(tool)
+        elif not self._has_no_use(kind, tool):
+            self._note_hosted(kind, tool, param)
+
+    def add_besides(self, tool: JSON, param: str) -> None:
+        """Read a tool that an item of the input brings: the response does not repeat it."""
+        count = len(self._echo)
+        self.add(tool, param)
+        del self._echo[count:]
+
+    def _has_no_use(self, kind: str, tool: JSON) -> bool:
+        """Tell whether a tool that nobody has would do nothing.
+
+        Nothing outside may be asked, and there is nothing else to be searched; or tools are to be searched for that are
+        not offered yet, and all are.
+        """
+        if kind in self._offer.by_type:
+            return False
+        return tool.get("external_web_access") is False or kind == TOOL_SEARCH
+
+    def _add_namespace(self, namespace: JSON, param: str) -> None:
+        """Add the functions of a namespace, which the model sees under names that begin with it."""
+        prefix = self._name(namespace, param)
+        for index, tool in enumerate(namespace["tools"]):
+            where = f"{param}.tools[{index}]"
+            kind, name = tool["type"], str(tool["name"])
+            definition = custom_definition(tool) if kind == "custom" else _client_definition(tool)
+            definition = {**definition, "name": qualified_name(prefix, name)}
+            self._add_client(ClientTool(kind, name, prefix), definition, where, read_callers(tool, where))
+        self._echo.append(namespace)
+
+    def _add_client(self, tool: ClientTool, definition: JSON, param: str, callers: frozenset[str] | None) -> None:
+        """Add a tool of the client whose calls are not plain ones."""
+        name = definition["name"]
+        self._check_free(name, param)
+        self._targets[name] = Target(name, definition, tool=tool, callers=callers)
+        self._clients.append(name)
+        self._client_tools[name] = tool
+
+    def _note_hosted(self, kind: str, tool: JSON, param: str) -> None:
+        found = self._offer.by_type.get(kind)
+        if found is None or found.spec.hosted is None:
+            self._absent.check_tool(kind)
+            available = ", ".join(sorted({*CLIENT_TYPES, *self._offer.by_type}))
+            raise UnavailableToolError(
+                f"Tools of type '{kind}' are not available here; available: {available}. The operator of this server "
+                f"{self._absent.tool_cure(kind)}, or have them left out (`engine.unavailable_tools: ignore`).",
+                param=f"{param}.type",
+                code="unsupported_tool",
+            )
+        face = found.spec.hosted
+        _check(face, tool, param)
+        self._hosted.append((tool, found))
+        for companion in (self._offer.by_name[name] for name in face.companions if name in self._offer.by_name):
+            if companion.spec.name in self._withheld:
+                continue
+            if companion.spec.hosted is not None and kind in companion.spec.hosted.types:
+                self._hosted.append((tool, companion))
+        said = {name: value for name, value in tool.items() if value is not None or name not in face.tool_defaults}
+        self._echo.append({**face.tool_defaults, **said})
+
+    def add_hosted(self) -> None:
+        """Add the functions behind hosted tools, once the names of all others are known."""
+        for tool, (spec, executor) in self._hosted:
+            definition = self._definition(spec, tool)
+            name = spec.name
+            while name in self._targets:
+                if self._targets[name].spec is spec:
+                    break
+                name = f"hosted_{name}"[:64]  # the client's function of that name keeps it
+            if name != spec.name:
+                definition = {**definition, "name": name}
+            self._targets[name] = Target(name, definition, spec, executor, tool, callers=read_callers(tool, "tools"))
+            self._types.setdefault(str(tool["type"]), name)
+
+    def hidden(self) -> frozenset[str]:
+        """Return the names of our functions that are not offered besides: the request has them, or their names."""
+        ours = {target.spec.name for target in self._ours() if target.spec is not None}
+        return frozenset(ours | (self._targets.keys() & self._offer.by_name.keys()))
+
+    def toolset(self, offered: Toolset) -> Toolset:
+        """Return them together with what else is offered."""
+        ours = self._ours()
+        targets = describing(self._targets)
+        return Toolset(
+            _JoinedTargets(targets, offered.targets) if offered.targets else targets,
+            ToolDefinitions([t.definition for t in targets.values() if t.is_direct], offered.definitions),
+            self._echo,
+            self._types,
+            frozenset(self._clients),
+            self._client_tools,
+            offered.includes | includes_of(ours) if ours else offered.includes,
+            self._groups(),
+            frozenset(targets),
+            offered.follows_references or follow_references(ours),
+        )
+
+    def _ours(self) -> list[Target]:
+        """Return the targets that are functions of the server."""
+        if len(self._clients) == len(self._targets):
+            return []
+        return [target for target in self._targets.values() if target.spec is not None]
+
+    def _groups(self) -> dict[str, frozenset[str]]:
+        if len(self._hosted) < 2:
+            return {}
+        by_tool: dict[int, list[str]] = {}
+        for target in self._ours():
+            by_tool.setdefault(id(target.options), []).append(target.name)
+        return {name: frozenset(group) for group in by_tool.values() if len(group) > 1 for name in group}
+
+    def _name(self, tool: JSON, param: str) -> str:
+        """Return the name of a tool of the request."""
+        name = str(tool["name"])
+        self._check_free(name, param)
+        return name
+
+    def _check_free(self, name: str, param: str) -> None:
+        if name in self._targets:
+            raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
+
+
+def describing(targets: dict[str, Target]) -> dict[str, Target]:
+    """Return targets, where those that call others describe the ones that the model does not see otherwise."""
+    hidden = [target.definition for target in targets.values() if not target.is_direct]
+    if not hidden:
+        return targets
+    calling = [target for target in targets.values() if target.spec is not None and target.spec.calls_functions]
+    changed = {t.name: msgspec.structs.replace(t, definition=with_stubs(t.definition, hidden)) for t in calling}
+    return {**targets, **changed}
+
+
+def follow_references(targets: Iterable[Target]) -> bool:
+    """Tell whether a model can read with one of them what a reference stands for."""
+    return any(target.spec is not None and target.spec.reads_references for target in targets)
+
+
+def includes_of(targets: Iterable[Target]) -> frozenset[str]:
+    """Return the values of `include` that their wire faces declare."""
+    faces = (target.spec.hosted for target in targets if target.spec is not None)
+    return frozenset(value for face in faces if face is not None for value in face.includes)
+
+
+def _check(face: Hosted, tool: JSON, param: str) -> None:
+    """Refuse a tool whose options cannot be used: its caller learns of it, not the model."""
+    try:
+        if face.check is not None:
+            face.check(tool)
+    except FunctionError as error:
+        raise BadRequestError(str(error), param=param, code="invalid_value") from None
+    except BadRequestError as error:
+        where = f"{param}.{error.param}" if error.param else param
+        raise BadRequestError(error.message, param=where, code=error.code or "invalid_value") from None
+    except BaseException as error:
+        logger.exception("the check of a tool of type '%s' has failed", tool.get("type"))
+        raise BadRequestError(
+            f"A tool of type '{tool.get('type')}' cannot be read as it is given. The server's log says why.",
+            param=param,
+            code="invalid_value",
+        ) from error
+
+
+def _check_spelling(name: str, known: Iterable[str], param: str) -> None:
+    """Refuse a function that is only named, and nearly as one of ours is: it was meant to be that one."""
+    if hint := did_you_mean(name, known, likeness=_A_SLIP):
+        raise BadRequestError(
+            f"The server has no function '{name}'{hint} A function of your own is told from it by its 'parameters'.",
+            param=f"{param}.name",
+            code="unknown_function",
+        )
+
+
+def _client_definition(tool: JSON) -> JSON:
+    """Return a function of the client as model servers are told of it; one that has that and no more, as it is."""
+    parameters = tool.get("parameters")
+    if len(tool) == 5 and parameters is not None and tool.get("description") and tool.get("strict") is not None:
+        return tool
+    definition: JSON = {
+        "type": "function",
+        "name": tool["name"],
+        "parameters": {"type": "object", "properties": {}} if parameters is None else parameters,
+    }
+    if tool.get("description"):
+        definition["description"] = tool["description"]
+    if tool.get("strict") is not None:
+        definition["strict"] = tool["strict"]
+    return definition
+
+
+def _function_echo(tool: JSON) -> JSON:
+    """Repeat a function with every key the contracts require."""
+    return {"type": "function", "description": None, "parameters": None, "strict": None, **tool}

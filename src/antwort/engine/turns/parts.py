@@ -1,0 +1,45 @@
+"""What the engine is made of, for whoever makes a response with it."""
+
+import msgspec
+
+from antwort.backends import ModelRouter
+from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.pace import Pace
+from antwort.concurrency.stragglers import Stragglers
+from antwort.config import EngineConfig
+from antwort.engine.turns.agent_events import RunStreams
+from antwort.engine.turns.telemetry import TurnMetrics
+from antwort.observability import Tracer
+from antwort.run_services import Values
+from antwort.sealing import Sealer
+from antwort.storage.sql.store import Store
+
+
+class EngineParts(msgspec.Struct, frozen=True):
+    """What all responses of an engine are made with."""
+
+    models: ModelRouter
+    store: Store
+    settings: EngineConfig
+    metrics: TurnMetrics
+    tracer: Tracer
+    sealer: Sealer
+    large_work: LargeWork
+    stragglers: Stragglers
+    """What takes longer than a moment: deadlines, and clients that may leave."""
+    agents_pace: Pace
+    """The pace of sub-agents' turns: there may be thousands."""
+    parallel_calls: int
+    """Calls of one turn that run at the same time; of the settings, like what follows: those are slow to read."""
+    thoughts_as_summary: bool
+    """Whether thoughts are given as their own summary to whoever asks for one."""
+    thoughts: str
+    """What the events of thoughts are called."""
+    longest_answer: int
+    """Characters that a model may say in one turn."""
+    values: Values | None
+    """Where what leaves a window is kept."""
+    longest_arguments: int | None
+    """Characters of a call's arguments that stay in the window once it is over, if the model can read them on."""
+    streams: RunStreams
+    """The streams that show sub-agents."""

@@ -1,0 +1,1 @@
+"""Texts that come from elsewhere: read without trust, and piece by piece."""

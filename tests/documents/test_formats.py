@@ -1,0 +1,211 @@
+"""Every kind of file is read: text, headings, tables, pages."""
+
+from pathlib import Path
+
+import pytest
+from tests.documents import samples
+
+from antwort.documents.document import Document, UnreadableError
+from antwort.documents.parsing import parsed
+
+
+def said(document: Document) -> list[tuple[str, str]]:
+    return [(block.kind, document.text[block.start : block.end].strip()) for block in document.blocks]
+
+
+def headings_of(document: Document, text: str) -> tuple[str, ...]:
+    place = document.text.index(text)
+    return next(block.headings for block in document.blocks if block.start <= place < block.end)
+
+
+def page_of(document: Document, text: str) -> int | None:
+    place = document.text.index(text)
+    return next(block.page for block in document.blocks if block.start <= place < block.end)
+
+
+def assert_covered(document: Document) -> None:
+    """Blocks follow each other, from the beginning of the text to its end."""
+    place = 0
+    for block in document.blocks:
+        assert block.start == place < block.end
+        place = block.end
+    assert place == len(document.text)
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("a.txt", "Grüße aus Köln".encode()),
+        ("a.txt", "Grüße aus Köln".encode("utf-8-sig")),
+        ("a.txt", "Grüße aus Köln".encode("utf-16")),
+        ("a.txt", "Grüße aus Köln".encode("cp1252")),
+        ("README", "Grüße aus Köln".encode()),
+    ],
+)
+def test_a_text_is_read_in_whatever_encoding(name: str, data: bytes) -> None:
+    assert said(parsed(data, name)) == [("paragraph", "Grüße aus Köln")]
+
+
+def test_a_text_has_paragraphs() -> None:
+    document = parsed(b"one\r\nline\r\n\r\n \r\ntwo\x00\x0c\n\n\nthree".replace(b"\x00", b""), "a.txt")
+    assert said(document) == [("paragraph", "one\nline"), ("paragraph", "two"), ("paragraph", "three")]
+    assert_covered(document)
+
+
+def test_markdown_has_headings_code_and_tables() -> None:
+    text = (
+        "---\ntitle: 'The guide'\n---\n# Guide\nIntro\n\n## Install\n\n```sh\n# not a heading\n\nmake\n```\n"
+        "Under\n-----\n| a | b |\n|---|---|\n| 1 | 2 |\n\n# End #\nlast"
+    )
+    document = parsed(text.encode(), "guide.md")
+    assert document.title == "The guide"
+    assert ("code", "```sh\n# not a heading\n\nmake\n```") in said(document)
+    assert ("table", "| a | b |\n|---|---|\n| 1 | 2 |") in said(document)
+    assert headings_of(document, "make") == ("Guide", "Install")
+    assert headings_of(document, "| 1 | 2 |") == ("Guide", "Under")
+    assert headings_of(document, "last") == ("End",)
+    assert_covered(document)
+
+
+def test_a_page_of_html_has_what_a_reader_sees() -> None:
+    html = (
+        "<!doctype html><html><head><title>A  page</title><style>p{}</style></head><body><nav>menu</nav>"
+        "<h1>Top <em>most</em></h1><div>some <b>bold</b> text<p>and more</p></div><script>alert(1)</script>"
+        "<h2>Table</h2><table><tr><th>name</th><th>age</th></tr><tr><td>Ann</td><td>3</td></tr></table>"
+        "<pre>x = 1\ny = 2</pre><ul><li>first</li><li>second</li></ul></body></html>"
+    )
+    document = parsed(html.encode(), "page.bin")
+    assert document.title == "A page"
+    assert said(document) == [
+        ("heading", "Top most"),
+        ("paragraph", "some bold text"),
+        ("paragraph", "and more"),
+        ("heading", "Table"),
+        ("table", "name | age\nAnn | 3"),
+        ("code", "x = 1\ny = 2"),
+        ("paragraph", "first"),
+        ("paragraph", "second"),
+    ]
+    assert headings_of(document, "Ann") == ("Top most", "Table")
+
+
+def test_a_pdf_has_pages() -> None:
+    document = parsed(samples.pdf("The first page", "The second page", title="A report"), "report.pdf")
+    assert document.title == "A report"
+    assert (page_of(document, "first"), page_of(document, "second")) == (1, 2)
+    assert_covered(document)
+
+
+def test_a_docx_has_headings_in_the_language_of_its_author_and_tables() -> None:
+    body = (
+        samples.paragraph("Bericht", "berschrift1")
+        + samples.paragraph("Es war einmal.")
+        + samples.paragraph("Zahlen", "berschrift2")
+        + samples.word_table([["Jahr", "Umsatz"], ["2025", "7"]])
+        + '<w:p><w:r><w:br w:type="page"/><w:t>Ende</w:t></w:r></w:p>'
+    )
+    document = parsed(samples.docx(body), "bericht.docx")
+    assert said(document) == [
+        ("heading", "Bericht"),
+        ("paragraph", "Es war einmal."),
+        ("heading", "Zahlen"),
+        ("table", "Jahr | Umsatz\n2025 | 7"),
+        ("paragraph", "Ende"),
+    ]
+    assert headings_of(document, "Umsatz") == ("Bericht", "Zahlen")
+    assert (page_of(document, "einmal"), page_of(document, "Ende")) == (1, 2)
+
+
+def test_slides_are_pages_in_their_order() -> None:
+    document = parsed(samples.pptx([("Start", "hello"), ("Finish", "goodbye")]), "talk.pptx")
+    assert [text for _, text in said(document)] == ["Start", "hello", "Finish", "goodbye"]
+    assert page_of(document, "goodbye") == 2
+    assert headings_of(document, "goodbye") == ("Finish",)
+
+
+def test_sheets_are_tables_and_their_columns_stay_apart() -> None:
+    document = parsed(samples.xlsx({"Staff": [["name", "age"], ["Ann", "31"]], "Empty": []}), "book.xlsx")
+    assert said(document) == [("heading", "Staff"), ("table", "name | age\nAnn | 31"), ("heading", "Empty")]
+
+
+def test_every_part_of_a_long_table_names_its_columns() -> None:
+    rows = "\n".join(f"{number};row" for number in range(120))
+    document = parsed(f"id;what\n{rows}".encode(), "long.csv")
+    assert len(document.blocks) == 3
+    assert all(text.startswith("id | what\n") for _, text in said(document))
+    assert "119 | row" in document.text
+
+
+def test_json_is_cut_between_its_values() -> None:
+    document = parsed(b'{"a": {"b": [1, 2]}, "c": "d"}', "x.json")
+    assert headings_of(document, '"b"') == ("a",)
+    assert parsed(b'{"n": 1}\n{"n": 2}\n', "x.jsonl").text.count('"n"') == 2
+    assert said(parsed(b'{"broken": ', "x.json")) == [("paragraph", '{"broken":')]
+
+
+def test_a_message_has_its_subject_its_text_and_the_names_of_what_is_attached() -> None:
+    message = (
+        "From: ann@example.com\nTo: bob@example.com\nSubject: =?utf-8?q?Gr=C3=BC=C3=9Fe?=\nMIME-Version: 1.0\n"
+        'Content-Type: multipart/mixed; boundary="x"\n\n--x\nContent-Type: text/html; charset=utf-8\n\n'
+        '<p>Hello <b>Bob</b></p>\n--x\nContent-Type: text/plain\nContent-Disposition: attachment; filename="a.txt"\n\n'
+        "secret\n--x--\n"
+    )
+    document = parsed(message.encode(), "m.eml")
+    assert document.title == "Grüße"
+    assert "From: ann@example.com" in document.text
+    assert "Hello Bob" in document.text
+    assert "Attachments: a.txt" in document.text
+    assert "secret" not in document.text
+
+
+def test_a_book_is_read_in_its_order() -> None:
+    document = parsed(samples.epub("The book", ["<h1>One</h1><p>first</p>", "<h1>Two</h1><p>second</p>"]), "b.epub")
+    assert document.title == "The book"
+    assert [text for _, text in said(document)] == ["One", "first", "Two", "second"]
+    assert page_of(document, "second") == 2
+
+
+def test_source_code_is_cut_where_something_begins() -> None:
+    document = parsed(b"import os\n\n\ndef one():\n    a = 1\n\n    return a\n\n\nclass Two:\n    b = 2\n", "x.py")
+    assert [kind for kind, _ in said(document)] == ["code"] * 3
+    assert headings_of(document, "return a") == ("one",)
+    assert headings_of(document, "b = 2") == ("Two",)
+
+
+def test_what_a_file_is_counts_more_than_its_name() -> None:
+    assert "first page" in parsed(samples.pdf("The first page"), "notes.txt").text
+    assert "hello" in parsed(samples.pptx([("Start", "hello")]), "talk.docx").text
+    assert "plain" in parsed(b"plain words", "not.pdf").text
+
+
+def test_this_file_can_be_read() -> None:
+    document = parsed(Path(__file__).read_bytes(), "test_formats.py")
+    assert_covered(document)
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (b"", "empty"),
+        (b" \n\t ", "empty"),
+        (b"\x89PNG\r\n\x1a\n", "an image"),
+        (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "old binary kind"),
+        (b"\x00\x01\x02" * 100, "neither a text nor"),
+        (samples.archive({"a.txt": "x"}), "unpack it"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_a_reason(data: bytes, reason: str) -> None:
+    with pytest.raises(UnreadableError, match=reason):
+        parsed(data, "x.dat")
+
+
+@pytest.mark.parametrize(
+    ("content", "name"),
+    [
+        (b"<!-- --> " * 400 + b"words", "a.txt"),
+        (b"From: " + b'"' * 50_000 + b"\nSubject: s\n\nwords", "a.eml"),
+        (b"To: " + b"a@b.example," * 20_000 + b"\nSubject: s\n\nwords", "a.eml"),
+    ],
+)
+def test_what_could_be_read_in_many_ways_is_read_at_once(content: bytes, name: str) -> None:
+    assert "words" in parsed(content, name).text
