@@ -50,6 +50,8 @@ COPIED = 16 * 1024
 """Bytes of tools that are copied into a body rather than sent beside it."""
 SLICE = 256
 """Events that are read before others get their turn."""
+_FEW = 3
+"""Reads after which what comes is taken as it comes: an answer in few pieces is over before that is worth while."""
 PORTION = 32 * 1024
 """Bytes that are taken apart before others get their turn: they hold some 200 events, or thousands of lines."""
 _JSON = "application/json"
@@ -241,8 +243,8 @@ class RemoteBackend(ABC):
         turn = self.reader(sink, alternatives)
         events = EventSplitter(self.limits)
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
-        at_once = _taking(turn, feed, flush_now) if (flush_now := quick_flush(sink)) is not None else None
-        patient = True
+        flush_now, at_once = quick_flush(sink), None
+        patient, reads = True, 0
         while data := await chunk():
             if len(data) > PORTION:  # a long burst does not keep everybody else waiting
                 for start in range(0, len(data), PORTION):
@@ -260,7 +262,11 @@ class RemoteBackend(ABC):
                 patient = False
                 reply.limit_silence(self.transport.timeouts.chunk)
             await flush()
-            if at_once is not None and not patient and await _take_at_once(reply, turn, at_once, flush):
+            reads += 1
+            if flush_now is None or reads < _FEW or patient:
+                continue
+            at_once = at_once or _taking(turn, feed, flush_now)
+            if await _take_at_once(reply, turn, at_once, flush):
                 break
         if not turn.done:
             await _take_slices(turn, events.end(), flush)
