@@ -97,7 +97,8 @@ def test_structured_output(stage: Stage, chat: Chat, method: str) -> None:
 def test_structured_output_by_a_function(stage: Stage, chat: Chat) -> None:
     with stage(turn(calls=[call("Place", PLACE)])) as served:
         assert script.structured(chat(served), "function_calling") == script.Place(city="Bonn", country="Germany")
-    assert served.bodies[0]["tool_choice"] == {"type": "function", "function": {"name": "Place"}}
+    assert served.bodies[0]["tool_choice"] == "required"
+    assert [tool["function"]["name"] for tool in served.bodies[0]["tools"]] == ["Place"]
 
 
 def test_a_history_with_thoughts_and_calls(stage: Stage, chat: Chat) -> None:

@@ -615,7 +615,7 @@ def test_a_forced_function_is_called_first_even_if_the_model_server_does_not_hee
     assert [one.call_id for one in calls_of(response)] == ["c2"]
     refused = stage.requests[1].items[-1]
     assert "may not be called" in refused["output"]
-    assert stage.requests[1].tool_choice == "auto"
+    assert [request.tool_choice for request in stage.requests] == [choice, choice, "auto"]
 
 
 def test_tokens_are_counted_where_the_model_server_tells_none(tmp_path: Path) -> None:
