@@ -116,6 +116,25 @@ def test_a_module_imports_only_from_layers_below() -> None:
     assert violations(forbidden_imports) == []
 
 
+# The rooms of the engine, from top to bottom; the modules beside them are no room.
+ROOMS = ("turns", "planning", "calls", "output", "tools")
+
+
+def wrong_rooms(path: Path) -> Iterator[str]:
+    room = path.parent.name
+    if path.parent.parent != SOURCE / "engine" or room not in ROOMS:
+        return
+    for name, line in imports(tree_of(path)):
+        target = name.split(".")[2] if name.startswith("antwort.engine.") else ""
+        if target == "engine" or (target in ROOMS and ROOMS.index(target) < ROOMS.index(room)):
+            yield f"line {line}: engine/{room} may not import {name}, which is above it"
+
+
+def test_a_room_of_the_engine_imports_only_from_rooms_below() -> None:
+    assert {path.name for path in (SOURCE / "engine").iterdir() if path.is_dir()} - {"__pycache__"} == set(ROOMS)
+    assert violations(wrong_rooms) == []
+
+
 def hidden_imports(path: Path) -> Iterator[str]:
     if part_of(path) == "cli":  # commands import lazily, so that --help is instant
         return
