@@ -163,6 +163,23 @@ def test_no_more_memory_is_taken_than_is_allowed(outside: Machine, way: str) -> 
     assert 0.1 * LIMIT < len(done.stdout) < most * LIMIT
 
 
+def test_files_in_memory_leave_less_for_each_process_which_the_kernel_holds(outside: Machine) -> None:
+    code = """
+before = resource.getrlimit(resource.RLIMIT_DATA)[0]
+def wait_for(most):
+    while not most - MB < resource.getrlimit(resource.RLIMIT_DATA)[0] <= most:
+        time.sleep(0.01)
+with open("/tmp/x", "wb") as file:
+    file.write(bytes(32 * MB))
+wait_for(before - 32 * MB)
+os.unlink("/tmp/x")
+wait_for(before)
+print("as before")
+"""
+    done = outside.run(["python3", "-c", PROLOGUE + code], seconds=60.0, memory=LIMIT * MB)
+    assert (done.ending, done.stdout) == ("exit", b"as before\n"), done.stderr[-500:]
+
+
 class Kept(NamedTuple):
     """How to let the kernel keep something, by several processes; each `x` that they write is a thousand bytes."""
 

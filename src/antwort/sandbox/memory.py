@@ -7,7 +7,9 @@ for processes counts, too, each kind by what it takes at most.
 # ruff: noqa: PTH116, PTH208 - it is done every few milliseconds, and paths as objects take as long as all the rest
 
 import contextlib
+import ctypes
 import os
+import resource
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -36,6 +38,8 @@ _NAMELESS = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _PRIVATE = (b"RssAnon", b"VmSwap", b"VmPTE")
 """What a process has for itself, in kibibytes: a process can have its memory swapped out, also to compressed memory."""
 _IN_MEMORY = ("tmp", "dev/shm")
+_SET_IDS = {"x86_64": (119, 117), "aarch64": (149, 147)}
+"""The numbers of `setresgid` and `setresuid`: the functions of these names would change all threads."""
 _UNBOUNDED = 1 << 62
 _SETTING_OUT = 5
 """Hundredths of a second that who is about to become the command computes at most."""
@@ -86,6 +90,44 @@ def _own_proc(first: int) -> int | None:
     return None
 
 
+def files_in_memory(process: int) -> int:
+    """Return the bytes of files that processes in a sandbox have in memory; 0 if none of them shows any."""
+    for one in descendants(process):
+        held = _Held(f"/proc/{process}")
+        with contextlib.suppress(OSError):
+            if one != process:  # the sandbox's own, and closed
+                held.look_at_surroundings(f"/proc/{one}")
+                return held.in_memory
+    return 0
+
+
+def hold_private(process: int, most: int) -> None:
+    """Let each process that another one has started take at most so many bytes of its own, as far as it is allowed.
+
+    On a thread of its own: where root lacks a capability for it, the thread takes the real ids of their user.
+    """
+    for one in descendants(process):
+        with contextlib.suppress(OSError):  # it is gone, or the system does not allow it
+            try:
+                _hold(one, most)
+            except PermissionError:
+                _act_for(os.stat(f"/proc/{one}"))
+                _hold(one, most)
+
+
+def _hold(process: int, most: int) -> None:
+    _, hard = resource.prlimit(process, resource.RLIMIT_DATA)
+    resource.prlimit(process, resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
+
+
+def _act_for(user: os.stat_result) -> None:
+    """Take the real ids of a user on this thread alone; what it may do otherwise goes by the effective ones."""
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    for number, wanted in zip(_SET_IDS.get(os.uname().machine, ()), (user.st_gid, user.st_uid), strict=False):
+        if call(number, wanted, -1, -1) != 0:
+            raise PermissionError(ctypes.get_errno(), "the ids of another user cannot be taken")
+
+
 def uncounted_usage(process: int) -> int:
     """Return the bytes that the kernel keeps for processes without counting them to a group: locks and terminals."""
     held = _Held(f"/proc/{process}")
@@ -105,14 +147,15 @@ class _Held:
         self._shared: dict[tuple[bytes, bytes], int] = {}
         self._pipes: set[int] = set()
         self._sockets = self._terminals = 0
-        self._in_memory = 0
+        self.in_memory = 0
+        """Bytes of files that are in memory."""
         self._has_surroundings = False
 
     def size(self) -> int:
         """Return the sum."""
         waiting = self._sockets * int(_SOCKET.read_text()) if self._sockets else 0
         shared = sum(max(SHARED, size) for size in self._shared.values())
-        return self._private + shared + self._in_memory + waiting + _PIPE * len(self._pipes) + self.uncounted()
+        return self._private + shared + self.in_memory + waiting + _PIPE * len(self._pipes) + self.uncounted()
 
     def uncounted(self) -> int:
         """Return what no control group counts."""
@@ -142,7 +185,7 @@ class _Held:
             try:
                 self._add_mappings(place)
                 self._add_open_files(place)
-                self._add_surroundings(place)
+                self.look_at_surroundings(place)
             except PermissionError:
                 if b"\nRssAnon:" in read_all(f"{place}/status"):  # who ends has no memory any more, and shows nothing
                     self._add_unseen(process, status)
@@ -155,7 +198,7 @@ class _Held:
         if place != self._first:
             with contextlib.suppress(OSError):
                 self._add_open_files(place)
-                self._add_surroundings(place)
+                self.look_at_surroundings(place)
 
     def _add_mappings(self, place: str) -> None:
         data = read_all(f"{place}/maps")
@@ -182,7 +225,7 @@ class _Held:
                     self._entries += details.count(b"\nlock:")
                     self._private += _WAITED_FOR * details.count(b"\ntfd:")
 
-    def _add_surroundings(self, place: str) -> None:
+    def look_at_surroundings(self, place: str) -> None:
         """Add what waits in sockets, terminals, and files in memory, unless they are the server's own."""
         if self._has_surroundings:  # all are in the same
             return
@@ -194,8 +237,8 @@ class _Held:
         for name in _IN_MEMORY:
             if _is_other(f"{place}/root/{name}", f"/{name}"):
                 about = os.statvfs(f"{place}/root/{name}")
-                self._in_memory += (about.f_blocks - about.f_bfree) * about.f_frsize
-                self._in_memory += (about.f_files - about.f_ffree) * _INODE
+                self.in_memory += (about.f_blocks - about.f_bfree) * about.f_frsize
+                self.in_memory += (about.f_files - about.f_ffree) * _INODE
 
     def _add_unseen(self, process: str, status: bytes) -> None:
         """Count a process that shows nothing as one that has much, unless it is about to become the command."""

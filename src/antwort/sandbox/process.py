@@ -19,7 +19,7 @@ from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
-from antwort.sandbox.memory import memory_usage, uncounted_usage
+from antwort.sandbox.memory import files_in_memory, hold_private, memory_usage, uncounted_usage
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, Room, descendants, is_stopped, processor_time
@@ -352,7 +352,7 @@ class SandboxProcess:
         """
         most = self._limits.memory
         fastest = _FASTEST * (len(self._processors) or _SOME)
-        late, ended = 0.0, time.monotonic()
+        late, ended, files = 0.0, time.monotonic(), 0
         while self._process.returncode is None and not self._is_closed:
             self._stirring.wait()
             started, before = time.monotonic(), self._memory_left
@@ -361,6 +361,8 @@ class SandboxProcess:
             except Exception:
                 logger.exception("what memory a process in the sandbox holds cannot be told; it is ended")
                 excess = "killed"
+            else:
+                files = self._make_way(files)
             looked, left = time.monotonic(), self._memory_left
             took = looked - started
             pause = max(min((left + most // _SLACK) / fastest, _LATE), _MEMORY_SHARE * took)
@@ -376,6 +378,14 @@ class SandboxProcess:
                 return
             time.sleep(pause)
             late, ended = max(time.monotonic() - looked - pause, late / 2), looked
+
+    def _make_way(self, before: int) -> int:
+        """Let the kernel hold each process to what files in memory leave of the limit; return the bytes of these."""
+        if (first := self._first) is None or (files := files_in_memory(first)) == before:
+            return before
+        most = self._limits.memory
+        hold_private(first, most + most // 10 - files)
+        return files
 
     def _memory_excess(self) -> Ending | None:
         if (first := self._first) is None:
