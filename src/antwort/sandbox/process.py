@@ -36,7 +36,7 @@ _SOME = 2
 """How many processors they are taken to have if they have all of them."""
 _SLACK = 20
 """What part of its memory limit processes may go beyond it before somebody looks again."""
-_EARLY = 10
+_EARLY = 5
 """What part of its memory limit is left at most when processes are ended that would exceed it before the next look."""
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
