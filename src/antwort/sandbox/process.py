@@ -394,7 +394,7 @@ class SandboxProcess:
         return "memory" if self._memory_left < 0 else None
 
     def _memory_usage(self, first: int) -> int:
-        return memory_usage(first, closed=True)
+        return memory_usage(first, closed=True, most=self._limits.memory)
 
     def _excess(self) -> Ending | None:
         """Return what there is too much of; who has computed for a while stands back for others."""
