@@ -358,11 +358,10 @@ class SandboxProcess:
             started, before = time.monotonic(), self._memory_left
             try:
                 excess = self._memory_excess()
+                files = self._make_way(files)
             except Exception:
                 logger.exception("what memory a process in the sandbox holds cannot be told; it is ended")
                 excess = "killed"
-            else:
-                files = self._make_way(files)
             looked, left = time.monotonic(), self._memory_left
             took = looked - started
             pause = max(min((left + most // _SLACK) / fastest, _LATE), _MEMORY_SHARE * took)
@@ -384,7 +383,7 @@ class SandboxProcess:
         if (first := self._first) is None or (files := files_in_memory(first)) == before:
             return before
         most = self._limits.memory
-        hold_private(first, most + most // 10 - files)
+        hold_private(first, max(0, most + most // 10 - files))
         return files
 
     def _memory_excess(self) -> Ending | None:
