@@ -8,6 +8,9 @@ from tests.backends.demo.conftest import MAIL, SHOUT, ask, call, output
 from antwort.app import Antwort
 from antwort.backends.base import ToolDefinitions
 from antwort.config import Config, ProviderConfig
+from antwort.context import Context
+from antwort.providers.file_search.report import results
+from antwort.providers.file_search.search import SearchOutcome
 from antwort.types import JSON
 
 NOTHING: list[tuple[str, dict[str, Any]]] = []
@@ -296,9 +299,7 @@ async def test_who_leaves_is_said_goodbye(message: str, offered: list[JSON]) -> 
 
 
 async def test_a_search_that_finds_nothing_is_told_as_such(with_files: list[JSON]) -> None:
-    nothing = (
-        'Results of a file search for "tea".\n\nNo results were found. Try other words, or say that nothing was found.'
-    )
+    nothing = results(Context("a"), "tea", SearchOutcome())
     history = ["What is tea?", call("c1", "file_search", query="tea"), output("c1", nothing)]
     assert (await ask(*history, tools=with_files)).answer == "file_search found nothing for tea."
 

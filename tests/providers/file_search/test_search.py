@@ -274,12 +274,15 @@ def test_an_empty_query_is_refused(
 @pytest.mark.parametrize(
     ("query", "searched"),
     [
-        ("What to look for, as a question or in a few words.", 2),  # what a very small model writes
-        ("steeping time of green tea", 1),
+        # What very small models write.
+        ("What to look for, as a question or in a few words.", "How long is green tea steeped?"),
+        ("steeping time of green tea", "steeping time of green tea"),
+        ("Ziehzeit", "Ziehzeit"),
+        ("2 min", "2 min"),
     ],
 )
-def test_a_query_that_has_nothing_of_the_question_is_searched_for_with_the_question(
-    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, query: str, searched: int
+def test_a_query_that_repeats_what_it_is_told_to_be_is_none_and_the_question_is_searched_for(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, query: str, searched: str
 ) -> None:
     question = "How long is green tea steeped?"
     steps = [turn(calls=[call("file_search", query=query)]), turn("Done.")]
@@ -288,7 +291,7 @@ def test_a_query_that_has_nothing_of_the_question_is_searched_for_with_the_quest
         write(stage, store, {"text": "green tea is steeped for two minutes"}, {"text": "the train leaves at noon"})
         response = create(stage, False, input=question, tools=[tool(store, max_num_results=2)], include=RESULTS)
     found = search_item(response)
-    assert found.queries == [query, question][:searched]
+    assert found.queries == [searched]
     assert "green tea is steeped for two minutes" in [result.text for result in found.results]
 
 

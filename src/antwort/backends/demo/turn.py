@@ -91,7 +91,7 @@ _EDGES = " \t\n?!.,;:\"'“”`"
 _FAILURE = re.compile(
     r"\W*(?:error|invalid|unknown|failed|there is no)\b|.{0,80}\b(?:cannot be|is not (?:a|an|valid)\b)", re.IGNORECASE
 )
-_NOTHING_FOUND = re.compile(r"(?:Results of [^\n]*\s+)?No results were found\.")
+_NOTHING_FOUND = re.compile(r"(?:Results of [^\n]*\s+)?No results were found\b")
 """How searches begin that found nothing; what follows is advice for a model."""
 _SOURCE = re.compile(r"^[ \t]*\[(\d{1,4})\][ \t]*", re.MULTILINE)
 _URL = re.compile(r"(?:— |\(|<)?https?://[^\s)>\]]+[)>]?")

@@ -65,6 +65,7 @@ _TOLD_QUERY = 200
 """Characters that model servers with a grammar let a model write: a small one does not come to an end by itself."""
 _LONGEST_QUESTION = 500
 """Characters of what the user says that is searched for as it is; what is longer is hardly a question."""
+_QUERY = "What to look for, as a question or in a few words."
 _WORD = re.compile(r"\w{3,}")
 _ADVICE = "Go on without file search."
 """What a model can do if it is told that something failed."""
@@ -77,14 +78,14 @@ def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
     return {"queries": [query] if isinstance(query, str) else [], "results": None}
 
 
-def _queries(query: str, question: str) -> tuple[str, ...]:
-    """Return what to search for: what the model says, and the question as well if that has next to nothing of it.
+def _searched_for(query: str, question: str) -> str:
+    """Return what to search for: the user's question if the query only repeats what the argument is said to be.
 
-    Small models that are made to search write anything, such as the description of the argument.
+    That is what very small models write that are made to search.
     """
-    words = set(_WORD.findall(question.lower()))
-    shared = words & set(_WORD.findall(query.lower()))
-    return (query,) if len(question) > _LONGEST_QUESTION or len(shared) >= len(words) / 3 else (query, question)
+    said = set(_WORD.findall(query.lower()))
+    is_told = bool(said) and said <= set(_WORD.findall(_QUERY.lower()))
+    return question if is_told and 0 < len(question) <= _LONGEST_QUESTION else query
 
 
 def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
@@ -315,7 +316,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
         query: Annotated[
             str,
             Field(
-                description="What to look for, as a question or in a few words.",
+                description=_QUERY,
                 json_schema_extra={"maxLength": _TOLD_QUERY},
             ),
         ],
@@ -329,8 +330,8 @@ class FileSearch(StoreFileRoutes, WorksApart):
             raise FunctionError("The query is empty. Say what to look for (empty query).")
         options, filters = _read_tool(ctx.options)
         limit = options.max_num_results or self.settings.max_results
-        queries = _queries(query, " ".join(ctx.question().split()))
-        wish = Wish.of(queries, limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
+        query = _searched_for(query, " ".join(ctx.question().split()))
+        wish = Wish.of((query,), limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
         try:
             stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
             room = await ctx.room()
@@ -341,8 +342,8 @@ class FileSearch(StoreFileRoutes, WorksApart):
             findings.notes.append("There are no documents here yet.")
         if away:
             findings.notes.append(f"Vector stores not searched, since this server does not keep their vectors: {away}.")
-        item = {"queries": [*queries], "results": [_result(one) for one in findings.found]}
-        return ToolResult(report.results(ctx, queries, findings, room=room, offset=offset), item=item)
+        item = {"queries": [query], "results": [_result(one) for one in findings.found]}
+        return ToolResult(report.results(ctx, query, findings, room=room, offset=offset), item=item)
 
     async def _placed(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
         """Return chunks with where in their files they stand, as far as that is known."""

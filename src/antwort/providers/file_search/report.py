@@ -23,18 +23,13 @@ _WHOLE = 80_000
 """Characters of all chunks together; what is longer is cut evenly."""
 
 
-def results(
-    ctx: Context, queries: Sequence[str], findings: SearchOutcome, *, room: int | None = None, offset: int = 0
-) -> str:
+def results(ctx: Context, query: str, findings: SearchOutcome, *, room: int | None = None, offset: int = 0) -> str:
     """Return what was found, one entry for each chunk: number, document, where it stands there, score, text.
-
-    Of several queries, the first is the model's, and the last says best what is looked for.
 
     With `room` the best of it, in about so many characters, and how to go on with the rest: from `offset` on, which
     counts characters of the texts that were found.
     """
-    query = queries[0]
-    head = f'Results of a file search for "{one_line(queries[-1])}".'
+    head = f'Results of a file search for "{one_line(query)}".'
     found = findings.found
     if not found:
         empty = "No results were found; other words may find some."
