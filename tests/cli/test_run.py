@@ -95,8 +95,9 @@ def test_functions_are_executed_here(cli: Cli, plugin: Plugin) -> None:
 
 
 def test_a_function_that_is_not_there_is_refused_with_the_nearest(refused: Refused) -> None:
-    line = refused("run", "hi", "--function", "calcuate")
-    assert line == "--function calcuate: there is no such function; did you mean 'calculate'?"
+    for option in ("--function", "--tool-choice"):
+        line = refused("run", "hi", option, "calcuate")
+        assert line == f"{option} calcuate: there is no such function; did you mean 'calculate'?"
 
 
 def test_an_unknown_agent_is_a_mistake_of_the_caller(refused: Refused) -> None:

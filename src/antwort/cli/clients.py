@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -61,8 +61,9 @@ class LocalClient:
     """
 
     def __init__(
-        self, app: Antwort, functions: Sequence[str] = (), *, scratch: bool = False, show_calls: bool = False
+        self, app: Antwort, functions: Mapping[str, str], *, scratch: bool = False, show_calls: bool = False
     ) -> None:
+        """Take an app, and the functions that it must have, with the options that name them."""
         self._app = app
         self._shown = Shown(calls=show_calls)
         self._functions = functions
@@ -85,10 +86,10 @@ class LocalClient:
     async def start(self) -> None:
         """Start the app, but leave the background runs in its store to the server they belong to."""
         known = [*(spec.name for spec in self._app.registry.list()), *self._app.asleep.tools]
-        for name in self._functions:
+        for name, option in self._functions.items():
             if name not in known:
                 hint = did_you_mean(name, known) or "; 'antwort functions list' shows those there are"
-                raise Misuse(f"--function {name}: there is no such function{hint}")
+                raise Misuse(f"{option} {name}: there is no such function{hint}")
         await self._app.start(recover=False, scratch=self._scratch)
         if self._watcher is not None:
             self._app.runs.agents.watch(self._watcher)

@@ -98,7 +98,7 @@ def run(
     and --no-store mean this process.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
-    functions = _with_chosen(functions, request["tool_choice"])
+    named = _named(functions, request["tool_choice"])
     parts = [file_part(path) for path in paths]
     text = read_question(question)
     chat = not text and _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not (as_json or as_events)
@@ -116,15 +116,15 @@ def run(
             client: ResponseClient = RemoteClient(str(url), api_key, show_calls=shows)
         else:
             scratch = not (_is_kept(loaded, previous, answer) or store)
-            local = _in_process(loaded, functions, probe=not no_probe, scratch=scratch, show_calls=shows)
+            local = _in_process(loaded, named, probe=not no_probe, scratch=scratch, show_calls=shows)
             # What brings an answer is kept.
             client, store = local, chat or bool(store or answer) or (interactive and scratch)
             if not (as_json or as_events) and _is_terminal(sys.stderr):
                 tree = AgentTree(sys.stderr)
                 local.watch_agents(tree.take)
             if interactive:  # what waits for the user is offered where there is one
-                functions = [*functions, *(name for name in local.waiting_functions() if name not in functions)]
-        wish = _request(request, functions, previous_response_id=previous, store=store, include=_RESULTS)
+                named |= dict.fromkeys(local.waiting_functions(), "")
+        wish = _request(request, [*named], previous_response_id=previous, store=store, include=_RESULTS)
         text_printer = partial(_text_printer, tree, shows=shows)
         with _started(runner, client), _failures_told_once(told=shows and not ctx.meta.get(DEBUG)):
             if chat:
@@ -180,9 +180,10 @@ def _is_terminal(stream: TextIO | None) -> bool:
     return stream is not None and stream.isatty()
 
 
-def _with_chosen(functions: Sequence[str], choice: str | None) -> Sequence[str]:
-    """Return the functions to offer, with the one that must be called."""
-    return functions if choice in (None, *_CHOICES, *functions) else [*functions, str(choice)]
+def _named(functions: Sequence[str], choice: str | None) -> dict[str, str]:
+    """Return the functions to offer, with the one that must be called, and the options that name them."""
+    named = dict.fromkeys(functions, "--function")
+    return named if choice in (None, *_CHOICES, *functions) else {**named, str(choice): "--tool-choice"}
 
 
 def _request(texts: Mapping[str, str | None], functions: Sequence[str], **others: object) -> JSON:
@@ -225,7 +226,7 @@ def _started(runner: LeavingRunner, client: ResponseClient) -> Iterator[None]:
 
 
 def _in_process(
-    loaded: LoadedConfig, functions: Sequence[str], *, probe: bool, scratch: bool, show_calls: bool
+    loaded: LoadedConfig, functions: Mapping[str, str], *, probe: bool, scratch: bool, show_calls: bool
 ) -> LocalClient:
     choice = choose_model(loaded, probe=probe)
     app = choice.app()
