@@ -11,8 +11,8 @@ from tempfile import TemporaryDirectory
 
 from antwort import Antwort, Context
 from antwort.config import Config
+from antwort.context.run_services import Place
 from antwort.providers.variables import Variables
-from antwort.run_services import Place
 from benchmarks.measure import Row
 
 BAR = 2.0

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from antwort.server.serve import bind
+from antwort.server.http.serve import bind
 from antwort.types import JSON
 from benchmarks.processes import LISTENING
 

@@ -11,7 +11,7 @@ import uvloop
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from antwort.config import ServerConfig
-from antwort.server.serve import Server
+from antwort.server.http.serve import Server
 
 EVENTS = 64
 OURS = "antwort's HttpProtocol"

@@ -23,9 +23,11 @@ from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_places, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.context.run_services import RunServices, Values
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.engine.engine import Engine
 from antwort.engine.planning.input_files import InputFiles
+from antwort.engine.sealing import Sealer, key_of
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
 from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
@@ -38,13 +40,11 @@ from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.observability.queue_metrics import measure_queues
 from antwort.outbound import Outbound
-from antwort.run_services import RunServices, Values
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.runs.questions import RunQuestions
 from antwort.sandbox import Sandbox, SandboxRules
 from antwort.sandbox.mounts import MountSpace
-from antwort.sealing import Sealer, key_of
 from antwort.server import Parts, build_asgi, build_websockets
 from antwort.server.body_limit import BodyBudget
 from antwort.server.readiness import ServerState, refuse_unstarted

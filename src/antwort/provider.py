@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field, SecretStr
 from starlette.requests import Request
 from starlette.responses import Response
 
-from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.concurrency.child_processes import ChildProcess, tied
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queue, QueueFullError, Queues
@@ -17,6 +16,31 @@ from antwort.concurrency.single_flight import SingleFlight
 from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
+from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.context.http_client import (
+    BlockedError,
+    HttpAnswer,
+    HttpClient,
+    OutboundError,
+    OutboundTimeoutError,
+    TooLargeError,
+    UnreachableError,
+    call_again,
+    retry_after,
+)
+from antwort.context.run_services import (
+    CallableFunction,
+    CallResult,
+    FunctionCalls,
+    Place,
+    Reference,
+    ValueKind,
+    Values,
+    Variable,
+    VariableScope,
+)
+from antwort.context.run_services import Variables as VariableView
+from antwort.context.suspension import SuspendedError, Suspension
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
 from antwort.documents.parser import DocumentParser, ParsingLimits
@@ -53,29 +77,6 @@ from antwort.functions import (
 )
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.stubs import python_name, python_stub
-from antwort.http_client import (
-    BlockedError,
-    HttpAnswer,
-    HttpClient,
-    OutboundError,
-    OutboundTimeoutError,
-    TooLargeError,
-    UnreachableError,
-    call_again,
-    retry_after,
-)
-from antwort.run_services import (
-    CallableFunction,
-    CallResult,
-    FunctionCalls,
-    Place,
-    Reference,
-    ValueKind,
-    Values,
-    Variable,
-    VariableScope,
-)
-from antwort.run_services import Variables as VariableView
 from antwort.sandbox import (
     BareHost,
     ConfinedFiles,
@@ -97,7 +98,6 @@ from antwort.sandbox import (
     store_file,
 )
 from antwort.storage import FileRecord, Kept, Page, Question, Questions, Records
-from antwort.suspension import SuspendedError, Suspension
 from antwort.text.foreign_text import fenced, one_line, printable, steady_mark
 from antwort.text.partial_reading import (
     GrepScanner,

@@ -9,7 +9,7 @@ from tests.backends.conftest import a_request
 from antwort.backends import Transport, estimate_tokens
 from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
-from antwort.backends.remote import COPIED, encode_body, encode_parts, in_pieces
+from antwort.backends.http.remote import COPIED, encode_body, encode_parts, in_pieces
 from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError

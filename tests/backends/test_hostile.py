@@ -28,9 +28,9 @@ from antwort.backends import Retries
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.thoughts import MOST_BLANKS, ThinkTags
 from antwort.backends.errors import BROKEN, FAILED
-from antwort.backends.limits import AnswerLimits
-from antwort.backends.remote import SLICE
-from antwort.backends.sse import EventSplitter
+from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.http.remote import SLICE
+from antwort.backends.http.sse import EventSplitter
 from antwort.backends.usage import MOST, usage_of
 from antwort.errors import BadGatewayError
 from antwort.http1.client import MAX_PIECE, Unpacker

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from antwort.backends.errors import BUSY
-from antwort.backends.transport import Reply, Transport
+from antwort.backends.http.transport import Reply, Transport
 from antwort.concurrency.queues import Queues
 from antwort.config import BackendConfig
 from antwort.errors import ServiceUnavailableError

@@ -8,8 +8,8 @@ from pydantic import SecretStr
 from tests.backends.conftest import ANSWER, Connect, Exchange, ModelServer, Notes, a_request, reply
 
 from antwort.backends.chat.backend import ChatBackend, ChatTokens
+from antwort.backends.http.transport import Transport
 from antwort.backends.tokens import FAILED_REST, MISSING_REST, TokenEndpoint
-from antwort.backends.transport import Transport
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.testing import ScriptedBackend, ScriptServer, count_words

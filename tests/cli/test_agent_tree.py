@@ -6,9 +6,9 @@ from pathlib import Path
 
 from tests.runs.embedded import embedded
 
-from antwort.agents import AgentInfo, AgentStatus, AgentTask
 from antwort.cli.agent_tree import AgentTree, drawn
 from antwort.context import Context
+from antwort.context.agents import AgentInfo, AgentStatus, AgentTask
 from antwort.functions import FunctionSpec
 from antwort.testing import Turn, call, turn
 from antwort.wire.responses import Usage

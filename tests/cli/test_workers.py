@@ -19,7 +19,7 @@ import httpx
 import pytest
 from tests.cli.terminals import hangups
 
-from antwort.server.serve import bind
+from antwort.server.http.serve import bind
 from antwort.testing import Gate, ScriptServer, turn
 
 Listening = Callable[..., tuple[subprocess.Popen[str], list[str]]]

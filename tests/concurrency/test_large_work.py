@@ -18,7 +18,7 @@ from typing_extensions import override
 from antwort import Antwort
 from antwort.backends import ModelRequest, ModelRoute, ModelRouter
 from antwort.backends.chat.backend import ChatBackend
-from antwort.backends.remote import encode_body, in_pieces
+from antwort.backends.http.remote import encode_body, in_pieces
 from antwort.backends.responses.backend import ResponsesBackend
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
@@ -30,7 +30,7 @@ from antwort.engine.planning.input import read_input
 from antwort.engine.turns.model_turn import ModelTurns, model_request
 from antwort.engine.turns.said_window import SaidWindow
 from antwort.errors import BadRequestError
-from antwort.server.conversations import ConversationEndpoints, CreateConversation
+from antwort.server.api.conversations import ConversationEndpoints, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse, decode_create
@@ -94,7 +94,7 @@ async def test_the_loop_goes_on_while_items_of_many_parts_are_added_to_a_convers
         worked.append(threading.current_thread())
         return read_input(items)
 
-    monkeypatch.setattr("antwort.server.conversations.read_input", watched)
+    monkeypatch.setattr("antwort.server.api.conversations.read_input", watched)
     async with Antwort(Config(data_dir=tmp_path, providers={}), backend=ScriptedBackend([])) as app:
         engine = app.engine
         conversations = ConversationEndpoints(engine.store, app.runs.limits, engine.large_work)

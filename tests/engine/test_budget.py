@@ -7,8 +7,8 @@ import pytest
 from pydantic import ValidationError
 from tests.runs.embedded import embedded
 
-from antwort.budget import Budget, RunLimits
 from antwort.config import EngineConfig
+from antwort.engine.budget import Budget, RunLimits
 from antwort.testing import call, turn
 
 

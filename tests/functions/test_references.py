@@ -9,9 +9,9 @@ import pytest
 
 from antwort.config import Config
 from antwort.context import Context
+from antwort.context.run_services import Reference, RunServices, Variables
 from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry, FunctionSpec, ToolResult
-from antwort.run_services import Reference, RunServices, Variables
 from antwort.storage import SqliteStore
 from antwort.storage.values import StoredValues, ValueLimits
 

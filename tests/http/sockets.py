@@ -10,7 +10,7 @@ from tests.http.sdk import Served
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.client import ClientConnection, connect
 
-from antwort.server.sse import DONE, frame
+from antwort.server.http.sse import DONE, frame
 from antwort.testing import LintedStream, lint_stream
 from antwort.types import JSON
 

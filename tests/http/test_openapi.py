@@ -16,9 +16,9 @@ from tests.support.postgres import on_one_store
 from antwort import Antwort
 from antwort.config import Config
 from antwort.provider import Annotated, BaseModel, ConflictError, Field, Provider, route
-from antwort.server.description import openapi as description
-from antwort.server.description import schemas
-from antwort.server.description.openapi import OWN, openapi
+from antwort.server.api.description import openapi as description
+from antwort.server.api.description import schemas
+from antwort.server.api.description.openapi import OWN, openapi
 from antwort.testing import running
 from antwort.types import JSON
 from antwort.web.routes import Example, Route

@@ -11,7 +11,7 @@ from tests.http.sockets import Socket, socket
 from tests.http.test_websocket import said
 from tests.support.postgres import on_one_store
 
-from antwort.server.sse import DONE, frame
+from antwort.server.http.sse import DONE, frame
 from antwort.testing import Gate, LintedStream, Turn, call, lint_stream, turn
 from antwort.types import JSON
 

@@ -10,7 +10,7 @@ from tests.outbound.hostile import HOSTILE
 from tests.support.site import Reply, Site
 
 from antwort.config.engine import OutboundConfig
-from antwort.http_client import BlockedError, NoHttpClient, OutboundError
+from antwort.context.http_client import BlockedError, NoHttpClient, OutboundError
 from antwort.outbound import Outbound
 from antwort.outbound.addresses import is_public
 

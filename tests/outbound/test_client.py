@@ -16,8 +16,8 @@ from tests.support.certificates import certificates
 from tests.support.site import Asked, Reply, Site
 
 from antwort.config.engine import OutboundConfig
+from antwort.context.http_client import OutboundTimeoutError, TooLargeError, UnreachableError
 from antwort.http1.client import Connection
-from antwort.http_client import OutboundTimeoutError, TooLargeError, UnreachableError
 from antwort.outbound import Outbound
 
 HERE = OutboundConfig(allow=["127.0.0.0/8"])

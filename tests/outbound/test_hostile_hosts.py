@@ -8,7 +8,7 @@ import pytest_asyncio
 from tests.support.hostile_host import ATTACKS, DRIP, HostileHost, LoopWatch
 
 from antwort.config import OutboundConfig
-from antwort.http_client import OutboundError, OutboundTimeoutError, TooLargeError, UnreachableError
+from antwort.context.http_client import OutboundError, OutboundTimeoutError, TooLargeError, UnreachableError
 from antwort.outbound import Outbound
 
 LIMIT = 2 * 1024 * 1024

@@ -6,7 +6,7 @@ from email.utils import format_datetime
 
 import pytest
 
-from antwort.http_client import OutboundTimeoutError, TooLargeError
+from antwort.context.http_client import OutboundTimeoutError, TooLargeError
 from antwort.provider import HttpAnswer, OutboundError, UnreachableError, call_again, retry_after
 
 

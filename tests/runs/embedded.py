@@ -15,7 +15,7 @@ from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.plan import Plan, Shown
 from antwort.functions import FunctionSpec, Hosted
-from antwort.server.sse import DONE, frame
+from antwort.server.http.sse import DONE, frame
 from antwort.testing import LintedStream, ScriptedBackend, Turn, lint_response, lint_stream
 from antwort.types import JSON
 from antwort.wire.requests import decode_create

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 from tests.runs.embedded import TENANT, Embedded, embedded
 
-from antwort.agents import AgentTask
 from antwort.context import Context
+from antwort.context.agents import AgentTask
 from antwort.engine.plan import Shown
 from antwort.functions import FunctionSpec
 from antwort.testing import Gate, LintedStream, call, turn

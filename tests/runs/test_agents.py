@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from tests.runs.embedded import TENANT, Embedded, embedded
 
-from antwort.agents import AgentTask
 from antwort.context import Context
+from antwort.context.agents import AgentTask
+from antwort.context.suspension import SuspendedError, Suspension
 from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
 from antwort.storage.base import Question
-from antwort.suspension import SuspendedError, Suspension
 from antwort.testing import Gate, Turn, call, fail, matching, turn
 
 

@@ -13,7 +13,7 @@ from tests.http.sockets import socket
 from tests.specs.open_responses import ask
 
 from antwort.provider import Context, Source
-from antwort.server.sse import DONE, frame
+from antwort.server.http.sse import DONE, frame
 from antwort.testing import LintedStream, LintError, Turn, call, fail, lint_stream, turn
 from antwort.types import JSON
 

@@ -13,8 +13,8 @@ import pytest
 from tests.storage.samples import record
 
 from antwort.context import Context, Fence
+from antwort.context.run_services import Place, Variable, Variables
 from antwort.errors import FunctionError, RateLimitError
-from antwort.run_services import Place, Variable, Variables
 from antwort.storage import Store
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.sql.values import CHUNK

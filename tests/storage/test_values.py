@@ -10,9 +10,9 @@ from tests.storage.samples import record
 
 from antwort.config import StorageConfig
 from antwort.context import Context, Fence
+from antwort.context.run_services import Place, RunServices, Variables, VariableScope
 from antwort.errors import FunctionError, FunctionUnavailableError, NotFoundError, PayloadTooLargeError, RateLimitError
 from antwort.observability import Metrics
-from antwort.run_services import Place, RunServices, Variables, VariableScope
 from antwort.storage import Store
 from antwort.storage.retention import Pruner, Sweeper
 from antwort.storage.sql.values import CHUNK

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 from typing_extensions import override
 
 from antwort.context import Context
+from antwort.context.run_services import Variable, VariableScope
 from antwort.errors import FunctionError
-from antwort.run_services import Variable, VariableScope
 from antwort.storage import SqliteStore, Store
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.sql.values import CHUNK

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from antwort.engine.sealing import Sealer, SealError, key_of
 from antwort.errors import ConfigError
-from antwort.sealing import Sealer, SealError, key_of
 
 KEY = "k" * 40
 OTHER = "o" * 40

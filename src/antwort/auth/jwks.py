@@ -12,8 +12,8 @@ from urllib.parse import urljoin, urlsplit, urlunsplit
 import jwt
 
 from antwort.concurrency.single_flight import SingleFlight
+from antwort.context.http_client import HttpAnswer, OutboundError, OutboundTimeoutError, TooLargeError
 from antwort.errors import ConfigError, ServiceUnavailableError
-from antwort.http_client import HttpAnswer, OutboundError, OutboundTimeoutError, TooLargeError
 from antwort.outbound import Outbound
 
 MAX_BYTES = 1 << 20

@@ -3,10 +3,10 @@
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.build import build_router, build_routes
+from antwort.backends.http.transport import Reply, Timeouts, Transport
 from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
-from antwort.backends.transport import Reply, Timeouts, Transport
 
 __all__ = [
     "CircuitBreaker",

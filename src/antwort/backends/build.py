@@ -17,7 +17,7 @@ from antwort.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:
     from antwort.backends.chat import backend as chat
-    from antwort.backends.remote import RemoteBackend
+    from antwort.backends.http.remote import RemoteBackend
     from antwort.backends.responses import backend as responses
     from antwort.backends.text_calls import backend as text_calls
 else:  # the demo model needs none of them

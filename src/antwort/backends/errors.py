@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from antwort.context.http_client import retry_after
 from antwort.errors import (
     APIError,
     BadGatewayError,
@@ -16,7 +17,6 @@ from antwort.errors import (
     RateLimitError,
     ServiceUnavailableError,
 )
-from antwort.http_client import retry_after
 from antwort.lazy_imports import compiled_on_use
 
 UNREACHABLE = "backend_unreachable"

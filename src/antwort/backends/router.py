@@ -11,9 +11,9 @@ from msgspec.structs import replace
 from antwort.backends.base import FileReading, ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
+from antwort.backends.http.transport import Transport
 from antwort.backends.known_models import KnownModels
 from antwort.backends.model_names import ModelNames, is_pattern
-from antwort.backends.transport import Transport
 from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
 
 _ROOM_LASTS = 600.0

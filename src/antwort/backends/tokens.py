@@ -29,8 +29,8 @@ from typing import Any
 import msgspec
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
-from antwort.backends.remote import encode_body
-from antwort.backends.transport import Timeouts, Transport
+from antwort.backends.http.remote import encode_body
+from antwort.backends.http.transport import Timeouts, Transport
 from antwort.errors import APIError
 from antwort.types import JSON
 from antwort.wire.client_tools import as_function

@@ -5,8 +5,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TextIO
 
-from antwort.agents import AgentInfo
 from antwort.cli.terminal import harmless
+from antwort.context.agents import AgentInfo
 
 _MOST = 16
 """Agents below one agent that are drawn; of the others the number is told."""

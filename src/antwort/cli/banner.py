@@ -10,7 +10,7 @@ from antwort.app import Antwort, is_demo
 from antwort.backends.findings import Finding, with_cure
 from antwort.backends.model_names import is_pattern
 from antwort.config import BackendConfig, mask_urls
-from antwort.server.serve import url_of
+from antwort.server.http.serve import url_of
 
 PATIENCE = 5.0
 """Seconds that model servers get to say what they have."""

@@ -9,15 +9,15 @@ from urllib.parse import quote, urlencode, urlsplit
 import msgspec
 from pydantic import SecretStr, ValidationError
 
-from antwort.agents import AgentInfo
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
 from antwort.backends.errors import excerpt
-from antwort.backends.limits import AnswerLimits
-from antwort.backends.sse import EventSplitter
+from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.http.sse import EventSplitter
 from antwort.cli.output import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.context.agents import AgentInfo
 from antwort.engine.plan import Shown
 from antwort.engine.planning.past import NotOverError
 from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, did_you_mean

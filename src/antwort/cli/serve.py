@@ -27,7 +27,7 @@ from antwort.errors import ConfigError
 from antwort.observability import configure_logging
 from antwort.observability.logs import is_read_by_people
 from antwort.sandbox.mounts import MountSpace
-from antwort.server.serve import Server, bind, bind_many, raise_limit
+from antwort.server.http.serve import Server, bind, bind_many, raise_limit
 from antwort.storage.claims import claimed
 from antwort.workers.supervisor import Supervisor, Worker, stopping_signals
 

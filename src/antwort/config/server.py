@@ -18,9 +18,9 @@ from pydantic import (
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import is_network
 from antwort.config.settings import Seldom, Settings
+from antwort.context.scopes import mistake_in
 from antwort.errors import did_you_mean
 from antwort.lazy_imports import compiled_on_use
-from antwort.scopes import mistake_in
 
 _ASYMMETRIC = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES256K", "ES384", "ES512", "EdDSA")
 """The signatures a server can check without being able to forge them."""

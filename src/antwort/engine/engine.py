@@ -13,6 +13,7 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
+from antwort.context.run_services import Values
 from antwort.engine.calls.items import is_own_call, shown_item
 from antwort.engine.calls.totals import Totals
 from antwort.engine.history import Recall
@@ -22,6 +23,7 @@ from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.engine.planning.input_files import InputFiles
 from antwort.engine.planning.links import CheckUrl
 from antwort.engine.planning.planner import Planner
+from antwort.engine.sealing import Sealer
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.compaction import Compactor
@@ -35,8 +37,6 @@ from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.observability import Metrics, Tracer
-from antwort.run_services import Values
-from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
 from antwort.types import JSON

@@ -5,9 +5,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
+from antwort.context.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.engine.window import COMPACTION, Seals, pruned
 from antwort.errors import BadRequestError, NotFoundError
-from antwort.scopes import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord
 from antwort.storage.sql.responses import ResponseStore

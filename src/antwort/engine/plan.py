@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from antwort.agents import AgentTask
 from antwort.backends.items import text_of
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
+from antwort.context.agents import AgentTask
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall
 from antwort.engine.tools.parameters import joined, least
 from antwort.engine.tools.targets import Target, Toolset

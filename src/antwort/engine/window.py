@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from antwort.engine.sealing import Sealer, SealError
 from antwort.errors import BadRequestError
-from antwort.sealing import Sealer, SealError
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS
 from antwort.wire.ids import new_id

@@ -8,9 +8,9 @@ from msgspec.structs import force_setattr
 from typing_extensions import override
 
 from antwort.context import Context
+from antwort.context.suspension import Suspension
 from antwort.functions.output import as_text
 from antwort.functions.spec import FunctionSpec
-from antwort.suspension import Suspension
 
 STATUSES = frozenset(
     {"success", "error", "invalid_arguments", "timeout", "denied", "unavailable", "unknown", "cancelled", "suspended"}

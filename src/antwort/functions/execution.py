@@ -19,6 +19,9 @@ from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.concurrency.turns import Turns
 from antwort.context import Context, Progress
+from antwort.context.http_client import HttpClient
+from antwort.context.run_services import RunServices
+from antwort.context.suspension import SuspendedError
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall, ToolResult
@@ -29,10 +32,7 @@ from antwort.functions.output import Stop, as_text, capped, described, encodable
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.references import LONGEST, may_refer, resolve, spilled
 from antwort.functions.spec import FunctionSpec
-from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
-from antwort.run_services import RunServices
-from antwort.suspension import SuspendedError
 
 T = TypeVar("T")
 

@@ -29,13 +29,13 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
+from antwort.context.http_client import HttpClient
+from antwort.context.run_services import Values
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.files.base import Files
 from antwort.functions.calls import ToolCall, ToolResult
 from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
-from antwort.http_client import HttpClient
-from antwort.run_services import Values
 from antwort.sandbox import Sandbox
 from antwort.storage.base import Questions, Records
 from antwort.web.routes import Example, Route

@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from antwort.context import Context
+from antwort.context.run_services import Reference, Variable, Variables
 from antwort.errors import FunctionError
 from antwort.functions.arguments import parse_object
-from antwort.run_services import Reference, Variable, Variables
 
 HEAD, TAIL = 1000, 500
 """Characters of a long result that the model reads at once."""

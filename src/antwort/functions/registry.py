@@ -18,6 +18,8 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import ApprovalPolicy
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.context.http_client import HttpClient
+from antwort.context.run_services import RunServices
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor, ToolResult
 from antwort.functions.entry import Defaults, RegisteredFunction, permits
@@ -47,9 +49,7 @@ from antwort.functions.spec import (
     check_options,
     tool_definition,
 )
-from antwort.http_client import HttpClient
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
-from antwort.run_services import RunServices
 from antwort.web.routes import Route, Routed
 
 logger = logging.getLogger(__name__)

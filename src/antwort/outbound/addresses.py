@@ -5,7 +5,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from antwort.http_client import BlockedError, UnreachableError
+from antwort.context.http_client import BlockedError, UnreachableError
 from antwort.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from typing_extensions import override
 
 import antwort
 from antwort.config import OutboundConfig
-from antwort.http1.proxies import Proxy
-from antwort.http_client import (
+from antwort.context.http_client import (
     BlockedError,
     HttpAnswer,
     HttpClient,
@@ -22,6 +21,7 @@ from antwort.http_client import (
     OutboundTimeoutError,
     UnreachableError,
 )
+from antwort.http1.proxies import Proxy
 from antwort.lazy_imports import imported_on_use
 from antwort.outbound.addresses import (
     Allowed,

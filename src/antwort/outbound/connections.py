@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from antwort.concurrency.slots import Slots
+from antwort.context.http_client import HttpAnswer, TooLargeError, UnreachableError
 from antwort.http1.client import (
     MAX_HEAD,
     BusyError,
@@ -19,7 +20,6 @@ from antwort.http1.client import (
     TooLongError,
 )
 from antwort.http1.proxies import Proxy
-from antwort.http_client import HttpAnswer, TooLargeError, UnreachableError
 from antwort.outbound.addresses import NotConnectedError, capitalized
 
 if TYPE_CHECKING:

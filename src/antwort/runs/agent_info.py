@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from antwort.agents import AgentInfo, AgentResult, AgentTask
+from antwort.context.agents import AgentInfo, AgentResult, AgentTask
 from antwort.engine.plan import second_try
 from antwort.engine.turns.loop import Loop
 from antwort.storage.base import JournalEntry, ResponseRecord

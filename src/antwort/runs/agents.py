@@ -10,10 +10,11 @@ from typing import Any, Literal
 import msgspec
 from msgspec.structs import replace
 
-from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
-from antwort.budget import Budget, Pause
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
+from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.context.suspension import SuspendedError, Suspension
+from antwort.engine.budget import Budget, Pause
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
@@ -30,7 +31,6 @@ from antwort.runs.questions import PARTING
 from antwort.runs.recovery import load_answers
 from antwort.runs.typed_results import UNFIT, check_schema, typed, unfit
 from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
-from antwort.suspension import SuspendedError, Suspension
 from antwort.wire.responses import stored_response
 
 logger = logging.getLogger(__name__)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from antwort.agents import AgentResult, AgentTask
 from antwort.context import Context
+from antwort.context.agents import AgentResult, AgentTask
 from antwort.engine.turns.loop import Loop
 from antwort.errors import FunctionError, did_you_mean
 from antwort.storage.base import JournalEntry

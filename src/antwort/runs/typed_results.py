@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 from msgspec.structs import replace
 
-from antwort.agents import AgentResult, AgentTask
+from antwort.context.agents import AgentResult, AgentTask
+from antwort.context.run_services import Values
 from antwort.errors import FunctionError
 from antwort.lazy_imports import imported_on_use
-from antwort.run_services import Values
 from antwort.types import JSON
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
 from antwort.observability import Metrics, MetricsPage
 from antwort.runs.local import LocalRuns
+from antwort.server.api.conversations import ConversationEndpoints
+from antwort.server.api.endpoints import ServerEndpoints
+from antwort.server.api.models import ModelEndpoints
+from antwort.server.api.passthrough import Passthrough
+from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.body_limit import BodyBudget, BodyLimit
-from antwort.server.conversations import ConversationEndpoints
-from antwort.server.endpoints import ServerEndpoints
 from antwort.server.gate import RequestGate, RequestGuards
 from antwort.server.hosts import AllowedHosts
-from antwort.server.models import ModelEndpoints
 from antwort.server.observation import Observation, TraceMiddleware
 from antwort.server.pages import AllowedPages
-from antwort.server.passthrough import Passthrough
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.server.refusals import Refusals
-from antwort.server.responses import ResponseEndpoints
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
 

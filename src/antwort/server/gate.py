@@ -14,8 +14,8 @@ from antwort.context import Context, Principal
 from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError, ServiceUnavailableError
 from antwort.observability import bind_log_context, bind_tenant
 from antwort.server.body_limit import BodyLimit
-from antwort.server.exchange import UnsentAnswerError
 from antwort.server.hosts import AllowedHosts
+from antwort.server.http.exchange import UnsentAnswerError
 from antwort.server.observation import ERROR, HEADER, Observation, request_id_of
 from antwort.server.pages import AllowedPages
 from antwort.server.refusals import Refusals

@@ -13,8 +13,8 @@ from typing_extensions import override
 
 from antwort.concurrency.large_work import LargeWork
 from antwort.context import Context
+from antwort.context.run_services import Place, ValueKind, Values, Variable, Variables, VariableScope
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, RateLimitError
-from antwort.run_services import Place, ValueKind, Values, Variable, Variables, VariableScope
 from antwort.storage.sql.values import (
     CHUNK,
     Addition,

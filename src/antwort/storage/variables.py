@@ -9,9 +9,9 @@ import msgspec
 from typing_extensions import override
 
 from antwort.context import Context
+from antwort.context.run_services import Place, ValueKind, Variable, Variables, VariableScope
 from antwort.errors import APIError, FunctionError, did_you_mean
 from antwort.lazy_imports import compiled_on_use
-from antwort.run_services import Place, ValueKind, Variable, Variables, VariableScope
 from antwort.storage.base import FencedError
 from antwort.storage.sql.values import Addition, SqlValues
 

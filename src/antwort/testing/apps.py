@@ -15,7 +15,7 @@ from antwort.app import Antwort
 from antwort.config import Config, LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult
-from antwort.server.serve import Server, bind, url_of
+from antwort.server.http.serve import Server, bind, url_of
 
 _START_PATIENCE = 30.0
 _CALL_PATIENCE = 120.0

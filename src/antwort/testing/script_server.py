@@ -13,7 +13,7 @@ from typing import Any, Literal, Self
 from aiohttp import web
 
 from antwort.errors import APIError
-from antwort.server.serve import bind, url_of
+from antwort.server.http.serve import bind, url_of
 from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
 from antwort.testing.playback import Closed, Failed, TurnPiece, perform
 from antwort.testing.reranking import ranking

@@ -14,9 +14,9 @@ from pydantic import SecretStr
 from typing_extensions import override
 
 from antwort.app import Antwort
-from antwort.budget import Budget, RunLimits
 from antwort.config import ApiKeyConfig, AuthConfig, Config, ObservabilityConfig
 from antwort.context import Agent, Context
+from antwort.engine.budget import Budget, RunLimits
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult, execution
 from antwort.observability.watchdog import LAG
 from antwort.testing.apps import Answer, ServedApp, served

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from antwort.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.context import Context
+from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.wire.ids import new_id
 
 

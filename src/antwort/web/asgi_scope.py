@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from starlette.types import Scope
 
 from antwort.context import Context
+from antwort.context.scopes import EVERYTHING
 from antwort.errors import AuthenticationError, PermissionDeniedError
-from antwort.scopes import EVERYTHING
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from aiohttp import web
 
-from antwort.server.serve import bind, url_of
+from antwort.server.http.serve import bind, url_of
 from antwort.types import JSON
 
 PAUSE = 0.05

@@ -8,9 +8,9 @@ from tests.providers.sub_agents.stage import ask, does, offered, output, outputs
 from tests.runs.embedded import TENANT, embedded
 from tests.runs.test_agents import open_questions, until_parked
 
-from antwort.agents import AgentTask
 from antwort.config.engine import Approval
 from antwort.context import Context
+from antwort.context.agents import AgentTask
 from antwort.errors import ConfigError
 from antwort.functions import FunctionSpec
 from antwort.testing import Turn, call, matching, turn

@@ -15,8 +15,8 @@ from antwort import Antwort, Context
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT
+from antwort.context.run_services import Place, Reference, RunServices
 from antwort.functions.references import resolve
-from antwort.run_services import Place, Reference, RunServices
 from antwort.testing import Turn
 from antwort.types import JSON
 

@@ -12,8 +12,8 @@ from tests.providers.sub_agents.test_options import BOTH
 from tests.providers.sub_agents.test_started import Step, agent, asked
 from tests.runs.embedded import TENANT, Embedded, embedded
 
-from antwort.agents import AgentTask
 from antwort.context import Context
+from antwort.context.agents import AgentTask
 from antwort.functions import FunctionSpec
 from antwort.providers.sub_agents.provider import SubAgents
 from antwort.testing import Turn, call, matching, turn

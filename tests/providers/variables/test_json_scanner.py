@@ -14,10 +14,10 @@ import pytest
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import Context
+from antwort.context.run_services import Place, Variable
 from antwort.providers.variables import Variables, json_scanner
 from antwort.providers.variables.json_path import EVERY, Step, parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
-from antwort.run_services import Place, Variable
 from antwort.storage.values import StoredValues
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))

@@ -10,7 +10,7 @@ from antwort.backends.chat.calls import Calls
 from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently, decode_whole
 from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.usage import MOST_WAITING, logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON

@@ -6,9 +6,9 @@ from antwort.backends.base import ModelRequest, TurnSink
 from antwort.backends.chat.answer import ChatAnswer
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.chat.whole import plain_turn
-from antwort.backends.remote import RemoteBackend
+from antwort.backends.http.remote import RemoteBackend
+from antwort.backends.http.transport import Transport
 from antwort.backends.tokens import TokenEndpoint
-from antwort.backends.transport import Transport
 from antwort.concurrency.large_work import is_large
 from antwort.concurrency.queues import Queue
 from antwort.config import BackendConfig

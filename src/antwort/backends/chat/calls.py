@@ -9,8 +9,8 @@ from msgspec import Struct
 from antwort.backends.base import TurnSink
 from antwort.backends.chat.chunk import CallDelta, FunctionDelta
 from antwort.backends.errors import BROKEN
+from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.items import check_object
-from antwort.backends.limits import AnswerLimits
 from antwort.backends.pieces import Pieces
 from antwort.errors import BadGatewayError
 

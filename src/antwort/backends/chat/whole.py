@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from antwort.backends.base import WholeCall, WholeTurn
 from antwort.backends.chat.answer import UNREADABLE, settled_reason
 from antwort.backends.chat.thoughts import may_be_tagged
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.usage import ChatUsage, chat_usage
 
 

@@ -7,7 +7,7 @@ from msgspec import Raw, Struct
 
 from antwort.backends.base import TurnSink
 from antwort.backends.errors import BROKEN, DISCONNECTED, FAILED, excerpt, reported_error
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.responses.output import ResponsesOutput
 from antwort.backends.usage import usage_of
 from antwort.errors import APIError, BadGatewayError

@@ -5,7 +5,7 @@ import logging
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink
-from antwort.backends.remote import Fields, RemoteBackend
+from antwort.backends.http.remote import Fields, RemoteBackend
 from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
 from antwort.backends.tokens import TokenEndpoint

@@ -5,7 +5,7 @@ from typing import Any
 
 from antwort.backends.base import TurnSink
 from antwort.backends.errors import BROKEN
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.usage import logprobs_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON

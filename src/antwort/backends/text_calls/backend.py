@@ -8,8 +8,8 @@ from typing import Any
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelRequest, TurnSink
-from antwort.backends.limits import AnswerLimits
-from antwort.backends.remote import RemoteBackend
+from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.http.remote import RemoteBackend
 from antwort.backends.resilience import BackendWrapper
 from antwort.backends.text_calls.prompt import forced_schema, prompted
 from antwort.backends.text_calls.sinks import ForcedSink, NativeSink, NoCallError, PromptedSink

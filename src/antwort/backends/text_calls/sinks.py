@@ -7,7 +7,7 @@ from msgspec import Struct, field
 from typing_extensions import override
 
 from antwort.backends.base import UNFINISHED, ModelRequest, TurnSink, WholeTurn
-from antwort.backends.limits import AnswerLimits
+from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.text_calls.formats import BEGINNINGS, TextCall
 from antwort.backends.text_calls.reader import CallReader, Piece
 from antwort.backends.usage import MOST_WAITING

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from antwort.concurrency.letting_go import is_many, let_go
 from antwort.context import Source, Sources
+from antwort.context.suspension import Suspension
 from antwort.engine.calls.answers import Answer
 from antwort.engine.calls.items import OWN, call_item, found_fields, output_item
 from antwort.engine.calls.nested_calls import (
@@ -30,7 +31,6 @@ from antwort.engine.tools.tool_choice import Choice
 from antwort.functions import FunctionSpec, Hosted, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
-from antwort.suspension import Suspension
 from antwort.wire.client_tools import CALLS
 from antwort.wire.items import failed_status
 

@@ -11,12 +11,12 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.tokens import estimate_items
+from antwort.context.run_services import Values, Variables
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
 from antwort.engine.window import LEFT_OUT
 from antwort.errors import FunctionError
-from antwort.run_services import Values, Variables
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord
 from antwort.types import JSON

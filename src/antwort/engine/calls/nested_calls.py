@@ -15,6 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from antwort.context import Context, Progress, Source, Sources
+from antwort.context.run_services import CallableFunction, CallResult, Variable
+from antwort.context.suspension import SuspendedError, Suspension
 from antwort.engine.calls.admission import Admission
 from antwort.engine.calls.answers import Answer
 from antwort.engine.calls.items import OWN
@@ -30,10 +32,8 @@ from antwort.engine.tools.targets import Target
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import ToolResult
 from antwort.functions.output import NOTHING
-from antwort.run_services import CallableFunction, CallResult, Variable
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, CallState, GivenAnswer
-from antwort.suspension import SuspendedError, Suspension
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 

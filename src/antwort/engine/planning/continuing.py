@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from msgspec import Struct
 
 from antwort.context import Context
+from antwort.context.scopes import FUNCTIONS_CALL
 from antwort.engine.calls.answers import Answer, checked_answer
 from antwort.engine.calls.nested_calls import NESTED, apply_answer
 from antwort.engine.history import (
@@ -14,7 +15,6 @@ from antwort.engine.history import (
     waiting_calls,
 )
 from antwort.errors import BadRequestError, ConflictError
-from antwort.scopes import FUNCTIONS_CALL
 from antwort.storage.base import JournalEntry, Question
 from antwort.storage.call_record import CallRecord
 from antwort.storage.sql.questions import QuestionStore, already_answered

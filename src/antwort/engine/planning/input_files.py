@@ -20,12 +20,12 @@ from antwort.concurrency.large_work import MUCH, LargeWork
 from antwort.concurrency.queues import Queue, QueueFullError
 from antwort.concurrency.slots import Slots
 from antwort.context import Context
+from antwort.context.http_client import HttpClient
 from antwort.documents.document import UnreadableError
 from antwort.documents.parser import DocumentParser
 from antwort.engine.planning.links import CheckUrl
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, RateLimitError
 from antwort.files.base import Files
-from antwort.http_client import HttpClient
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 

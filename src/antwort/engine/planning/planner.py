@@ -7,13 +7,15 @@ from functools import partial
 import msgspec
 from msgspec.structs import replace
 
-from antwort.agents import AgentTask
 from antwort.backends import ModelRouter
 from antwort.backends.base import FileReading
-from antwort.budget import Budget, Price
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
+from antwort.context.agents import AgentTask
+from antwort.context.run_services import Values
+from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
+from antwort.engine.budget import Budget, Price
 from antwort.engine.history import (
     Recall,
     read_window,
@@ -30,6 +32,7 @@ from antwort.engine.planning.long_input import LongInput
 from antwort.engine.planning.past import History, Past, past_window
 from antwort.engine.planning.repeated_input import check_repeated_ids, without_repeated_calls
 from antwort.engine.planning.resent_calls import with_resent_calls
+from antwort.engine.sealing import Sealer
 from antwort.engine.tools.approvals import ResumedCall, approved_calls
 from antwort.engine.tools.item_tools import CHANGING, brought_tools, changing, changing_entries, configured
 from antwort.engine.tools.parameters import (
@@ -50,9 +53,6 @@ from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
 from antwort.functions.absent import ProviderAsleepError
-from antwort.run_services import Values
-from antwort.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
-from antwort.sealing import Sealer
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
 from antwort.types import JSON

@@ -6,8 +6,8 @@ from collections.abc import Collection, Sequence
 import msgspec
 
 from antwort.backends.model_names import ModelNames
-from antwort.budget import RunLimits
 from antwort.config import AgentConfig, ApprovalPolicy, RunConfig
+from antwort.engine.budget import RunLimits
 from antwort.engine.tools.targets import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON

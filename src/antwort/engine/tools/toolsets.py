@@ -10,6 +10,7 @@ import msgspec
 
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
+from antwort.context.scopes import EVERYTHING, FUNCTIONS_CALL
 from antwort.engine.tools.item_tools import Brought
 from antwort.engine.tools.targets import (
     NamedTools,
@@ -22,7 +23,6 @@ from antwort.engine.tools.targets import (
 )
 from antwort.functions import Effect, FunctionSpec, ToolExecutor, tool_definition
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
-from antwort.scopes import EVERYTHING, FUNCTIONS_CALL
 from antwort.types import JSON
 
 K = TypeVar("K", bound=Hashable)

@@ -10,9 +10,9 @@ import msgspec
 
 from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
-from antwort.budget import Budget, RunLimits
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
+from antwort.engine.budget import Budget, RunLimits
 from antwort.engine.calls.admission import Admission
 from antwort.engine.calls.dispatch import Dispatch
 from antwort.engine.calls.leaving import LeavingCalls

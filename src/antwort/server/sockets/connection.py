@@ -22,10 +22,10 @@ from antwort.errors import APIError, BadRequestError, PermissionDeniedError, Rat
 from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.server.body_limit import BodyBudget
+from antwort.server.http.sse import Heartbeats
 from antwort.server.sockets.extension import TEXTS
 from antwort.server.sockets.memory import Memory
 from antwort.server.sockets.messages import ClientMessage, MessageStream, error_message, read_message
-from antwort.server.sse import Heartbeats
 from antwort.storage.base import ACTIVE
 from antwort.web.answers import as_api_error
 

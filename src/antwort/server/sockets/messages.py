@@ -9,7 +9,7 @@ import msgspec
 from starlette.types import Message
 
 from antwort.errors import APIError, BadRequestError
-from antwort.server.sse import GRACE
+from antwort.server.http.sse import GRACE
 from antwort.web.bodies import check_values
 from antwort.wire.field_errors import no_json
 from antwort.wire.requests import CreateResponse, decode_create

@@ -14,7 +14,7 @@ from websockets.http11 import Request
 from websockets.protocol import OPEN
 
 from antwort.errors import BadRequestError
-from antwort.server.common_state import CommonState
+from antwort.server.http.common_state import CommonState
 from antwort.server.sockets.extension import TEXTS
 
 _UNTOLD = ("without completing handshake", "Invalid UTF-8 sequence")

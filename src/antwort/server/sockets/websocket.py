@@ -9,20 +9,20 @@ from starlette.types import Receive, Scope, Send
 from antwort.auth import Logins, RateLimiter
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
+from antwort.context.scopes import RESPONSES_WRITE
 from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, PermissionDeniedError, ServiceUnavailableError
 from antwort.observability import Metrics, bind_log_context
 from antwort.runs.limits import TenantLimits
-from antwort.scopes import RESPONSES_WRITE
+from antwort.server.api.responses import shown_beside
 from antwort.server.body_limit import BodyBudget
 from antwort.server.hosts import AllowedHosts
+from antwort.server.http.sse import Heartbeats
 from antwort.server.observation import HEADER, request_id_of
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
-from antwort.server.responses import shown_beside
 from antwort.server.sockets.connection import Caller, Connection, Served
 from antwort.server.sockets.extension import TEXTS
-from antwort.server.sse import Heartbeats
 from antwort.web.answers import as_api_error, error_response
 from antwort.web.asgi_scope import named_headers
 

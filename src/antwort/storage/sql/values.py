@@ -14,8 +14,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
+from antwort.context.run_services import Place, ValueKind, Variable, VariableScope
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError
-from antwort.run_services import Place, ValueKind, Variable, VariableScope
 from antwort.storage.sql.database import LOCK, Database
 from antwort.storage.sql.responses import check_epoch
 from antwort.storage.sql.transactions import Transactions, deletes, reads, writes

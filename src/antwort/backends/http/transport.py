@@ -1,0 +1,341 @@
+"""HTTP to one model server: its requests, its limits, and what goes wrong as errors of the API."""
+
+import base64
+import logging
+import os
+import re
+import socket
+import ssl
+from collections.abc import Callable, Coroutine, Mapping
+from time import monotonic
+from types import MappingProxyType
+from typing import Any
+from urllib.parse import SplitResult, quote, unquote, urlsplit
+
+from msgspec import Struct
+
+from antwort import __version__
+from antwort.backends.errors import BROKEN, BUSY, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
+from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.http.sent_secrets import sent_secrets
+from antwort.concurrency.queues import Queue, QueueFullError
+from antwort.concurrency.slots import Slots
+from antwort.config import BackendConfig
+from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeoutError, ServiceUnavailableError
+from antwort.http1.client import (
+    BusyError,
+    ClosedError,
+    Connection,
+    ConnectTimeoutError,
+    Http1Client,
+    Parts,
+    ProtocolError,
+    TooLongError,
+)
+from antwort.http1.proxies import Proxy, ProxyError
+
+logger = logging.getLogger(__name__)
+
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
+
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+_JSON: Mapping[str, str] = MappingProxyType({"content-type": "application/json"})
+
+
+class Timeouts(Struct, frozen=True):
+    """Seconds to wait for a server."""
+
+    connect: float
+    first_byte: float | None
+    """None for as long as the request has: an answer that is not streamed begins when it is complete."""
+    chunk: float
+
+    @classmethod
+    def of(cls, config: BackendConfig) -> "Timeouts":
+        """Take them from the configuration."""
+        return cls(config.connect_timeout, config.first_byte_timeout, config.chunk_timeout)
+
+
+class Reply(Struct, eq=False):
+    """An answer whose head has arrived. Whoever got it reads it to the end or aborts it."""
+
+    status: int
+    headers: Mapping[str, str]
+    _exchange: Connection
+    _transport: "Transport"
+    _times: Timeouts
+    _pause: float | None = None
+    """Seconds the server may be silent between two pieces of a stream, from the moment it is one."""
+    _size: int = 0
+    """Bytes of it that were read piece by piece."""
+    _over: bool = False
+
+    def whole(self) -> bytes | None:
+        """Return the answer, if all of it is there and no limit is near; else it is to be read."""
+        return self._exchange.whole(self._transport.limits.whole_bytes)
+
+    async def read(self, limit: int | None = None) -> bytes:
+        """Read the answer to its end; a longer one than the limit is a BadGatewayError."""
+        parts: list[bytes] = []
+        size = 0
+        while not self._exchange.is_read and (part := await self.chunk()):
+            size += len(part)
+            if limit is not None and size > limit:
+                self.abort()
+                parts.clear()  # or the error would keep them: to free much of that at once takes long
+                raise self._transport.limits.excess(f"an answer of more than {limit:,} bytes", "max_event_bytes")
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    @property
+    def is_read(self) -> bool:
+        """Whether it has ended, and all of it was read."""
+        return self._exchange.is_read
+
+    async def head(self, limit: int) -> bytes:
+        """Read at most so many bytes and drop the rest."""
+        parts: list[bytes] = []
+        size = 0
+        while size < limit and (part := await self.chunk()):
+            size += len(part)
+            parts.append(part)
+        self.abort()
+        return b"".join(parts)[:limit]
+
+    async def chunk(self) -> bytes:
+        """Return what arrived since the last call, or wait for it; empty at the end."""
+        try:
+            data = await self._exchange.chunk()
+        except _FAILURES as error:
+            raise self._transport.failure_within(error, self._times, self._pause) from error
+        self._size += len(data)
+        limits = self._transport.limits
+        if self._size > limits.answer_bytes:
+            self.abort()
+            raise limits.excess(f"an answer of more than {limits.answer_bytes:,} bytes", "max_answer_bytes")
+        return data
+
+    async def hand_over(self, taker: Callable[[bytes], bool]) -> None:
+        """Give what arrives to a function at once, until it wants no more or there is something for `chunk`."""
+        self._size += await self._exchange.hand_over(taker, self._transport.limits.answer_bytes - self._size)
+
+    def limit_silence(self, seconds: float) -> None:
+        """Let the server be silent for so long from now on, between two pieces of a stream."""
+        self._pause = seconds
+        self._exchange.limit_silence(seconds)
+
+    def abort(self) -> None:
+        """Give the connection back, once; if the answer was not read to its end it is closed."""
+        if not self._over:
+            self._over = True
+            self._exchange.abort()
+
+
+_FAILURES = (TimeoutError, OSError, BusyError, QueueFullError, ProtocolError, TooLongError)
+_QUIET = 60.0
+"""Seconds between two lines in the log about connections that are all in use."""
+
+
+class Transport:
+    """One pool of connections to one server, opened when it is first needed.
+
+    Proxies come from the environment (`HTTPS_PROXY`, `NO_PROXY`, …), looked up once. Redirects are not followed: a key
+    is sent nowhere but to the configured place. No cookies are kept.
+    """
+
+    def __init__(self, name: str, config: BackendConfig, queue: Queue | None = None) -> None:
+        self.name = name
+        self.limits = AnswerLimits.of(name, config)
+        self.timeouts = Timeouts.of(config)
+        parts = urlsplit(config.url)
+        self.host = parts.hostname or ""
+        self._query = f"?{parts.query}" if parts.query else ""
+        fixed = _headers(name, config, parts)
+        self.secrets = sent_secrets(name, fixed, parts)
+        self._path = quote(parts.path.rstrip("/"), safe="/%:@!$&'()*+,;=~")
+        place, tls = parts.netloc.rpartition("@")[2], parts.scheme == "https"
+        proxy = Proxy.for_url(parts)
+        if proxy is not None and not tls:
+            self._path = f"http://{place}{self._path}"
+            fixed = {**proxy.headers, **fixed}
+        self._fixed_head = "".join(
+            f"{key}: {value}\r\n" for key, value in {"host": place, "accept-encoding": "identity", **fixed}.items()
+        )
+        self._heads: dict[str, bytes] = {}
+        """How requests begin that send JSON and have no further headers, by path; there are few."""
+        self._client = Http1Client(
+            self.host,
+            parts.port or (443 if tls else 80),
+            tls=tls,
+            limit=config.max_connections,
+            patience=config.connection_wait,
+            max_head=self.limits.header_bytes,
+            slots=Slots(config.max_connections, queue),
+            proxy=proxy,
+        )
+        self._told_busy = float("-inf")
+
+    def post(
+        self,
+        path: str,
+        body: bytes | Parts,
+        headers: Mapping[str, str] = NO_HEADERS,
+        timeouts: Timeouts | None = None,
+        tenant: str = "",
+    ) -> Coroutine[Any, Any, Reply]:
+        """Send a JSON body, as a whole or in parts, and return the answer as soon as its head is there."""
+        return self._send("POST", path, body, {**_JSON, **headers} if headers else _JSON, timeouts, tenant=tenant)
+
+    def get(
+        self, path: str, headers: Mapping[str, str] = NO_HEADERS, timeouts: Timeouts | None = None
+    ) -> Coroutine[Any, Any, Reply]:
+        """Ask for something."""
+        return self._send("GET", path, b"", headers, timeouts)
+
+    @property
+    def in_use(self) -> int:
+        """How many requests are under way."""
+        return self._client.slots.taken
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a connection, because all are in use."""
+        return self._client.slots.waiting
+
+    async def close(self) -> None:
+        """Close all connections; a later call opens new ones."""
+        await self._client.close()
+
+    async def _send(
+        self,
+        method: str,
+        path: str,
+        body: bytes | Parts,
+        headers: Mapping[str, str],
+        timeouts: Timeouts | None,
+        *,
+        tenant: str = "",
+    ) -> Reply:
+        times = timeouts or self.timeouts
+        message = self._message(method, path, body, headers)
+        try:
+            exchange = await self._client.exchange(message, times.connect, times.first_byte, tenant)
+        except _FAILURES as error:
+            raise self._failure_before(error, times) from error
+        return Reply(exchange.status, exchange.headers, exchange, self, times)
+
+    def _failure_before(self, error: Exception, times: Timeouts) -> APIError:
+        """Say why no answer began. If a time was up, say which: to connect, which may be tried again, or to answer."""
+        if isinstance(error, ConnectTimeoutError):
+            setting = "connect_timeout" if times.connect == self.timeouts.connect else ""
+            shown = _shown(self.name, times.connect, setting)
+            return GatewayTimeoutError(
+                f"The backend '{self.name}' could not be connected to within{shown}.", code=UNREACHABLE
+            )
+        if isinstance(error, TimeoutError):
+            shown = self._first_byte(times)
+            return GatewayTimeoutError(f"The backend '{self.name}' did not answer within{shown}.", code=TIMEOUT)
+        if isinstance(error, BusyError):
+            self._tell_busy()
+        return _failure(self.limits, error)
+
+    def _tell_busy(self) -> None:
+        """Write to the log that requests are refused, once for the many that it may be."""
+        now = monotonic()
+        if now - self._told_busy >= _QUIET:
+            self._told_busy = now
+            logger.warning(
+                "all %d connections to the backend '%s' are in use, %d more requests wait for one, and others are "
+                "refused (backends.%s.max_connections, connection_wait)",
+                self.in_use,
+                self.name,
+                self.waiting,
+                self.name,
+            )
+
+    def failure_within(self, error: Exception, times: Timeouts, pause: float | None) -> APIError:
+        """Say why an answer does not go on: the server may have been silent for longer than the pause it may make."""
+        if not isinstance(error, TimeoutError):
+            return _failure(self.limits, error)
+        shown = self._first_byte(times) if pause is None else _shown(self.name, pause, "chunk_timeout")
+        return StalledError(f"The backend '{self.name}' stopped in its answer for{shown}.")
+
+    def _first_byte(self, times: Timeouts) -> str:
+        setting = "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
+        return _shown(self.name, times.first_byte, setting)
+
+    def _message(self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str]) -> bytes | Parts:
+        """Write a request; what is the same every time is written once."""
+        head = self._heads.get(path) if headers is _JSON else self._head(method, path, headers)
+        if head is None:
+            head = self._heads[path] = self._head(method, path, headers)
+        if isinstance(body, bytes):
+            return head + b"%d\r\n\r\n" % len(body) + body
+        first, *rest = body
+        return [head + b"%d\r\n\r\n" % sum(map(len, body)) + first, *rest]
+
+    def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        head = f"{method} {self._path}{path}{self._query} HTTP/1.1\r\n{self._fixed_head}{lines}content-length: "
+        return head.encode("latin-1")
+
+
+def _headers(name: str, config: BackendConfig, parts: SplitResult) -> dict[str, str]:
+    headers = {"user-agent": f"antwort/{__version__}"}
+    if parts.username is not None:
+        pair = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+        headers["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
+    if config.api_key is not None:
+        headers["authorization"] = f"Bearer {config.api_key.get_secret_value().strip()}"
+    headers |= {key.lower(): value for key, value in config.headers.items()}
+    for key, value in headers.items():
+        if not (_HEADER_NAME.fullmatch(key) and value.isascii() and value.isprintable()):
+            raise ConfigError(
+                f"The header '{key}' cannot be sent: names and values must be plain ASCII, without line breaks.",
+                where=f"backends.{name}",
+            )
+    return headers
+
+
+def _shown(name: str, seconds: float | None, setting: str) -> str:
+    """Write a limit for a message, with the setting it comes from, if it does."""
+    shown = "" if seconds is None else f" {round(seconds, 3):g} s"
+    return f"{shown} (`backends.{name}.{setting}`)" if setting else shown
+
+
+def _failure(limits: AnswerLimits, error: Exception) -> APIError:
+    """Say what went wrong, without addresses: they may hold credentials, and are the operator's business."""
+    name = limits.backend
+    if isinstance(error, BusyError):
+        return ServiceUnavailableError(
+            f"All connections to the backend '{name}' are in use (`backends.{name}.max_connections`). Try again.",
+            code=BUSY,
+            headers={"retry-after": "1"},
+        )
+    if isinstance(error, QueueFullError):
+        return ServiceUnavailableError(str(error), code=BUSY, headers={"retry-after": "1"})
+    if isinstance(error, TooLongError):
+        return limits.excess(f"a head of more than {limits.header_bytes:,} bytes", "max_header_bytes")
+    reason = _unreachable(error)
+    if reason is not None:
+        return ServiceUnavailableError(f"The backend '{name}' cannot be reached: {reason}.", code=UNREACHABLE)
+    if isinstance(error, ClosedError):
+        return BadGatewayError(
+            f"The backend '{name}' closed the connection before its answer ended.", code=DISCONNECTED
+        )
+    return BadGatewayError(f"The backend '{name}' does not answer in HTTP as it should.", code=BROKEN)
+
+
+def _unreachable(error: Exception) -> str | None:
+    """Return why no connection came about, or None if one did."""
+    if isinstance(error, socket.gaierror):
+        return "its host name is not known"
+    if isinstance(error, ProxyError):
+        return "the proxy does not let us through"
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return "its TLS certificate is not trusted"
+    if isinstance(error, ssl.SSLError):
+        return "TLS could not be agreed on"
+    if isinstance(error, OSError) and not isinstance(error, ClosedError | TimeoutError):
+        return os.strerror(error.errno).lower() if error.errno else "no connection came about"
+    return None

@@ -1,0 +1,285 @@
+"""`/v1/conversations`: items that several responses share."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Annotated
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from antwort.concurrency.large_work import LargeWork, is_large
+from antwort.context import Context
+from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
+from antwort.engine.calls.items import shown_item
+from antwort.engine.history import resolve_references
+from antwort.engine.planning.input import ID_PREFIXES, read_input
+from antwort.engine.planning.links import CheckUrl, check_links, item_links
+from antwort.errors import BadRequestError, NotFoundError
+from antwort.runs.limits import TenantLimits
+from antwort.server.api.description import examples
+from antwort.storage.base import ConversationRecord, JournalEntry
+from antwort.storage.sql.conversations import already_there
+from antwort.storage.sql.store import Store
+from antwort.types import JSON
+from antwort.web.pagination import After, Include, Limit, Order
+from antwort.web.routes import Route
+from antwort.wire.answers import Conversation, DeletedConversation, ItemList
+from antwort.wire.field_errors import wrong_prefix
+from antwort.wire.ids import new_id
+from antwort.wire.items import COMPONENT, AnyItem
+
+MOST_ITEMS = 20
+
+Item = Annotated[JSON, Field(json_schema_extra={COMPONENT: "InputItem"})]
+Items = Annotated[list[Item], Field(max_length=MOST_ITEMS, description="Items, as in the input of a response.")]
+Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], Annotated[str, Field(max_length=512)] | None],
+    Field(
+        max_length=16,
+        description="Up to 16 pairs to find it by; keys of 64 and values of 512 characters. Null leaves one out.",
+    ),
+]
+
+
+def _checked_id(value: str) -> str:
+    if not value.startswith("conv"):
+        raise wrong_prefix("conversation_id", value, "conv")
+    return value
+
+
+ConversationId = Annotated[str, Field(max_length=64), AfterValidator(_checked_id)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+
+class CreateConversation(_Body):
+    """A request for a conversation."""
+
+    items: Items | None = None
+    metadata: Metadata | None = None
+
+
+class UpdateConversation(_Body):
+    """New metadata for a conversation, in place of the old."""
+
+    metadata: Metadata | None
+
+
+class CreateItems(_Body):
+    """Items to add to a conversation."""
+
+    items: Annotated[Items, Field(min_length=1)]
+
+
+class ConversationEndpoints:
+    """The endpoints of conversations."""
+
+    def __init__(
+        self, store: Store, limits: TenantLimits, large_work: LargeWork, check_url: CheckUrl | None = None
+    ) -> None:
+        self._store = store
+        self._limits = limits
+        self._large_work = large_work
+        self._check_url = check_url
+        self._conversations = store.conversations
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        one = "/v1/conversations/{conversation_id}"
+        return [
+            Route(
+                "POST",
+                "/v1/conversations",
+                self.create,
+                scope=CONVERSATIONS_WRITE,
+                examples=examples.CREATE_CONVERSATION,
+            ),
+            Route(
+                "GET",
+                one,
+                self.retrieve,
+                scope=CONVERSATIONS_READ,
+                examples=examples.RETRIEVE_CONVERSATION,
+            ),
+            Route(
+                "POST",
+                one,
+                self.update,
+                scope=CONVERSATIONS_WRITE,
+                examples=examples.UPDATE_CONVERSATION,
+            ),
+            Route(
+                "DELETE",
+                one,
+                self.delete,
+                scope=CONVERSATIONS_WRITE,
+                examples=examples.DELETE_CONVERSATION,
+            ),
+            Route(
+                "POST",
+                f"{one}/items",
+                self.create_items,
+                scope=CONVERSATIONS_WRITE,
+                examples=examples.CREATE_ITEMS,
+            ),
+            Route(
+                "GET",
+                f"{one}/items",
+                self.list_items,
+                scope=CONVERSATIONS_READ,
+                examples=examples.LIST_ITEMS,
+            ),
+            Route(
+                "GET",
+                f"{one}/items/{{item_id}}",
+                self.retrieve_item,
+                scope=CONVERSATIONS_READ,
+                examples=examples.RETRIEVE_ITEM,
+            ),
+            Route(
+                "DELETE",
+                f"{one}/items/{{item_id}}",
+                self.delete_item,
+                scope=CONVERSATIONS_WRITE,
+                examples=examples.DELETE_ITEM,
+            ),
+        ]
+
+    async def create(self, ctx: Context, body: CreateConversation) -> Conversation:
+        """Create a conversation, with up to 20 items to begin with."""
+        await self._limits.check_room(ctx.tenant)
+        entries = await self._entries(ctx, body.items or ())
+        record = ConversationRecord(new_id("conv"), ctx.tenant, int(time.time()), _kept(body.metadata))
+        await self._conversations.create(record, entries)
+        return _shown(record)
+
+    async def retrieve(self, ctx: Context, conversation_id: ConversationId) -> Conversation:
+        """Return a conversation."""
+        record = await self._conversations.get(ctx.tenant, conversation_id)
+        if record is None:
+            raise _not_found(conversation_id)
+        return _shown(record)
+
+    async def update(self, ctx: Context, conversation_id: ConversationId, body: UpdateConversation) -> Conversation:
+        """Replace the metadata of a conversation."""
+        record = await self._conversations.update(ctx.tenant, conversation_id, _kept(body.metadata))
+        if record is None:
+            raise _not_found(conversation_id)
+        return _shown(record)
+
+    async def delete(self, ctx: Context, conversation_id: ConversationId) -> DeletedConversation:
+        """Delete a conversation with its items; responses made in it stay."""
+        if not await self._conversations.delete(ctx.tenant, conversation_id):
+            raise _not_found(conversation_id)
+        return DeletedConversation(id=conversation_id)
+
+    async def create_items(
+        self,
+        ctx: Context,
+        conversation_id: ConversationId,
+        body: CreateItems,
+        include: Include = None,  # noqa: ARG002 - whatever is kept is returned
+    ) -> ItemList:
+        """Add up to 20 items to a conversation."""
+        await self._limits.check_room(ctx.tenant)
+        entries = await self._entries(ctx, body.items)
+        added = await self._conversations.add(ctx.tenant, conversation_id, entries, renaming=False)
+        if added is None:
+            raise _not_found(conversation_id)
+        return ItemList.of([entry.item for entry in added], has_more=False)
+
+    async def list_items(
+        self,
+        ctx: Context,
+        conversation_id: ConversationId,
+        *,
+        limit: Limit = 20,
+        after: After = None,
+        order: Order = "desc",
+        include: Include = None,
+    ) -> ItemList:
+        """List the items of a conversation, the last first."""
+        page = await self._conversations.items(ctx.tenant, conversation_id, limit=limit, after=after, order=order)
+        if page is None:
+            raise _not_found(conversation_id)
+        return ItemList.of([shown_item(entry, include) for entry in page.data], has_more=page.has_more)
+
+    async def retrieve_item(
+        self,
+        ctx: Context,
+        conversation_id: ConversationId,
+        item_id: str,
+        include: Include = None,
+    ) -> AnyItem:
+        """Return an item of a conversation."""
+        entry = await self._conversations.item(ctx.tenant, conversation_id, item_id)
+        if entry is None or not entry.visible:
+            raise _no_item(conversation_id, item_id)
+        return shown_item(entry, include)
+
+    async def delete_item(self, ctx: Context, conversation_id: ConversationId, item_id: str) -> Conversation:
+        """Delete an item and return the conversation it was in."""
+        entry = await self._conversations.item(ctx.tenant, conversation_id, item_id)
+        if entry is None or not entry.visible:
+            raise _no_item(conversation_id, item_id)
+        if not await self._conversations.remove(ctx.tenant, conversation_id, item_id):
+            raise _no_item(conversation_id, item_id)
+        return await self.retrieve(ctx, conversation_id)
+
+    async def _entries(self, ctx: Context, items: Sequence[JSON]) -> list[JournalEntry]:
+        """Read items as the input of a response is read; BadRequestError names the one that does not fit."""
+        try:
+            large = is_large(items)
+            read = await self._large_work.run_if(large, read_input, items)
+            if self._check_url is not None:
+                await check_links(await self._large_work.run_if(large, _links, read), self._check_url)
+            _check_ids(items)
+            return await resolve_references(await self._existing(ctx, items, read), self._store, ctx)
+        except (BadRequestError, NotFoundError) as error:
+            message = error.message.replace("input[", "items[", 1)
+            param = None if error.param is None else error.param.replace("input", "items", 1)
+            raise type(error)(message, param=param, code=error.code) from None
+
+    async def _existing(self, ctx: Context, items: Sequence[JSON], read: Sequence[JSON]) -> list[JSON]:
+        """Return items, with those that exist already in the place of what was sent under their ids."""
+        if not (ctx.grants(RESPONSES_READ) and ctx.grants(CONVERSATIONS_READ)):  # it may be an item of either
+            return [*read]
+        found = []
+        for sent, item in zip(items, read, strict=True):
+            known = await self._store.find_item(ctx.tenant, item["id"]) if sent.get("id") else None
+            found.append(item if known is None or not known.is_plain else known.item)
+        return found
+
+
+def _check_ids(items: Sequence[JSON]) -> None:
+    """Refuse ids that are not those of items of their type, and one that is there twice."""
+    seen: set[str] = set()
+    for index, item in enumerate(items):
+        if (given := item.get("id")) in seen:
+            raise already_there(str(given))
+        if given:
+            seen.add(str(given))
+        prefix = ID_PREFIXES.get(item.get("type") or "message")
+        if prefix is not None and given and not str(given).startswith(prefix):
+            raise wrong_prefix(f"items[{index}].id", str(given), prefix)
+
+
+def _kept(metadata: Mapping[str, str | None] | None) -> dict[str, str]:
+    return {name: value for name, value in (metadata or {}).items() if value is not None}
+
+
+def _links(items: Sequence[JSON]) -> list[tuple[str, str]]:
+    return [link for index, item in enumerate(items) for link in item_links(item, f"input[{index}]")]
+
+
+def _shown(record: ConversationRecord) -> Conversation:
+    return Conversation(id=record.id, created_at=record.created_at, metadata=record.metadata)
+
+
+def _not_found(conversation_id: str) -> NotFoundError:
+    return NotFoundError(f"Conversation with id '{conversation_id}' not found.")
+
+
+def _no_item(conversation_id: str, item_id: str) -> NotFoundError:
+    return NotFoundError(f"Item with id '{item_id}' not found in conversation '{conversation_id}'.")

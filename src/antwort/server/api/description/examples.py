@@ -1,0 +1,243 @@
+"""Examples for the API description: one exchange each, as the server would have it."""
+
+from typing import Any
+
+from msgspec import to_builtins
+from msgspec.structs import replace
+
+import antwort
+from antwort.context.agents import AgentInfo, AgentList
+from antwort.types import JSON
+from antwort.web.routes import Example
+from antwort.wire.items import Message, OutputText
+from antwort.wire.responses import CompactedResponse, ResponseObject, Usage
+
+_TIME = 1790000000
+_MODEL = "antwort-demo"
+_RESPONSE = "resp_4f2c9a"
+_CONVERSATION = "conv_81be07"
+_MESSAGE = "msg_0d53aa"
+
+
+def _response(**fields: Any) -> JSON:
+    """Return a response as it is written, with every key."""
+    message = Message(_MESSAGE, "completed", content=[OutputText("Hello! How can I help?")])
+    usage = Usage(input_tokens=11, output_tokens=7, total_tokens=18)
+    whole: JSON = {"output": [message], "usage": usage, "status": "completed", "completed_at": _TIME + 1, **fields}
+    found: JSON = to_builtins(ResponseObject(id=_RESPONSE, created_at=_TIME, model=_MODEL, **whole))
+    return found
+
+
+def _page(*data: JSON) -> JSON:
+    return {
+        "object": "list",
+        "data": list(data),
+        "first_id": data[0]["id"],
+        "last_id": data[-1]["id"],
+        "has_more": False,
+    }
+
+
+_QUEUED = _response(status="queued", background=True, output=[], usage=None, completed_at=None)
+_CALL: JSON = {
+    "type": "function_call",
+    "id": "fc_77a1c2",
+    "call_id": "call_1",
+    "name": "get_weather",
+    "arguments": '{"city":"Berlin"}',
+    "status": "completed",
+}
+_TOOL: JSON = {
+    "type": "function",
+    "name": "get_weather",
+    "description": "Tell the weather in a city.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]},
+}
+_QUESTION: JSON = {
+    "type": "message",
+    "id": "msg_b91f20",
+    "status": "completed",
+    "role": "user",
+    "content": [{"type": "input_text", "text": "Hello!"}],
+}
+_ASK: JSON = {"role": "user", "content": "Hello!"}
+_OF_RESPONSE = {"response_id": _RESPONSE}
+_OF_CONVERSATION = {"conversation_id": _CONVERSATION}
+_OF_ITEM = {**_OF_CONVERSATION, "item_id": _QUESTION["id"]}
+
+CREATE_RESPONSE = (
+    Example(
+        body={"input": "Hello!", "instructions": "Be brief."},
+        answer=_response(instructions="Be brief."),
+        summary="A text",
+    ),
+    Example(
+        body={"input": "What is the weather in Berlin?", "tools": [_TOOL]},
+        answer=_response(tools=[_TOOL], output=[_CALL]),
+        summary="A function of the client",
+    ),
+    Example(body={"input": "Hello!", "background": True}, answer=_QUEUED, summary="In the background"),
+)
+LIST_RESPONSES = (Example(_page(_response()), parameters={"limit": 20}),)
+RETRIEVE_RESPONSE = (Example(_response(), parameters=_OF_RESPONSE),)
+DELETE_RESPONSE = (Example({"id": _RESPONSE, "object": "response", "deleted": True}, parameters=_OF_RESPONSE),)
+CANCEL_RESPONSE = (
+    Example(
+        _response(status="cancelled", background=True, output=[], usage=None, completed_at=None),
+        parameters=_OF_RESPONSE,
+    ),
+)
+_AGENT = AgentInfo(
+    id=_RESPONSE,
+    response_id=_RESPONSE,
+    parent_id=None,
+    call_id=None,
+    index=None,
+    name="root",
+    depth=0,
+    status="completed",
+    model=_MODEL,
+    created_at=_TIME,
+    completed_at=_TIME + 9,
+    usage=Usage(input_tokens=412, output_tokens=58, total_tokens=470),
+)
+_SUB_AGENT = replace(
+    _AGENT,
+    id="resp_c41d",
+    response_id="resp_c41d",
+    parent_id=_RESPONSE,
+    call_id="call_7",
+    index=0,
+    name="agent",
+    depth=1,
+)
+AGENTS = (Example(to_builtins(AgentList(data=[_AGENT, _SUB_AGENT])), parameters=_OF_RESPONSE),)
+INPUT_ITEMS = (Example(_page(_QUESTION), parameters={**_OF_RESPONSE, "limit": 20}),)
+INPUT_TOKENS = (Example({"object": "response.input_tokens", "input_tokens": 11}, body={"input": "Hello!"}),)
+COMPACT = (
+    Example(
+        to_builtins(
+            CompactedResponse(
+                id="resp_c0ffee",
+                created_at=_TIME,
+                output=[_QUESTION, {"type": "compaction", "id": "cmp_5e11aa", "encrypted_content": "gAAAAB…"}],
+                usage=Usage(input_tokens=412, output_tokens=58, total_tokens=470),
+            )
+        ),
+        body={"model": _MODEL, "previous_response_id": _RESPONSE},
+    ),
+)
+
+_CONVERSATION_OBJECT: JSON = {
+    "id": _CONVERSATION,
+    "object": "conversation",
+    "created_at": _TIME,
+    "metadata": {"topic": "greetings"},
+}
+CREATE_CONVERSATION = (Example(_CONVERSATION_OBJECT, body={"metadata": {"topic": "greetings"}, "items": [_ASK]}),)
+RETRIEVE_CONVERSATION = (Example(_CONVERSATION_OBJECT, parameters=_OF_CONVERSATION),)
+UPDATE_CONVERSATION = (
+    Example(_CONVERSATION_OBJECT, body={"metadata": {"topic": "greetings"}}, parameters=_OF_CONVERSATION),
+)
+DELETE_CONVERSATION = (
+    Example({"id": _CONVERSATION, "object": "conversation.deleted", "deleted": True}, parameters=_OF_CONVERSATION),
+)
+CREATE_ITEMS = (Example(_page(_QUESTION), body={"items": [_ASK]}, parameters=_OF_CONVERSATION),)
+LIST_ITEMS = (Example(_page(_QUESTION), parameters={**_OF_CONVERSATION, "limit": 20}),)
+RETRIEVE_ITEM = (Example(_QUESTION, parameters=_OF_ITEM),)
+DELETE_ITEM = (Example(_CONVERSATION_OBJECT, parameters=_OF_ITEM),)
+
+_MODEL_OBJECT: JSON = {"id": _MODEL, "object": "model", "created": _TIME, "owned_by": "antwort"}
+MODELS = (Example({"object": "list", "data": [_MODEL_OBJECT]}),)
+MODEL = (Example(_MODEL_OBJECT, parameters={"model": _MODEL}),)
+
+CHAT = (
+    Example(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": _TIME,
+            "model": "qwen3",
+            "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}],
+        },
+        body={"model": "qwen3", "messages": [_ASK]},
+    ),
+)
+COMPLETION = (
+    Example(
+        {
+            "id": "cmpl-1",
+            "object": "text_completion",
+            "created": _TIME,
+            "model": "qwen3",
+            "choices": [{"index": 0, "text": " upon a time", "logprobs": None, "finish_reason": "length"}],
+        },
+        body={"model": "qwen3", "prompt": "Once", "max_tokens": 3},
+    ),
+)
+EMBEDDINGS = (
+    Example(
+        {
+            "object": "list",
+            "model": "minilm",
+            "data": [{"object": "embedding", "index": 0, "embedding": [0.12, -0.08, 0.31]}],
+        },
+        body={"model": "minilm", "input": "Hello!"},
+    ),
+)
+
+_STATE: JSON = {"version": antwort.__version__, "model": "the built-in demo model (antwort-demo)"}
+INDEX = (
+    Example(
+        {
+            "name": "antwort",
+            "version": antwort.__version__,
+            "hint": "This server speaks OpenAI's Responses API: POST /v1/responses …",
+            "responses": "/v1/responses",
+            "models": "/v1/models",
+            "functions": "/v1/functions",
+            "openapi": "/openapi.json",
+            "ready": "/readyz",
+            "metrics": "/metrics",
+        }
+    ),
+)
+HEALTH = (Example({"status": "ok", **_STATE}),)
+READY = (Example({"status": "ready", **_STATE, "backends": [{"name": "local", "state": "ok", "models": 3}]}),)
+METRICS = (Example('antwort_http_requests_total{method="GET",path="/v1/models",status="200"} 3.0\n'),)
+OPENAPI = (Example({"openapi": "3.1.0", "info": {"title": "antwort", "version": antwort.__version__}, "paths": {}}),)
+FUNCTIONS = (
+    Example(
+        {
+            "object": "list",
+            "data": [
+                {
+                    "object": "function",
+                    "name": "roll",
+                    "description": "Roll dice.",
+                    "provider": "dice",
+                    "scope": "core",
+                    "parameters": {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": []},
+                    "tool_types": [],
+                }
+            ],
+        }
+    ),
+)
+PROVIDERS = (
+    Example(
+        {
+            "object": "list",
+            "data": [
+                {
+                    "object": "provider",
+                    "name": "dice",
+                    "enabled": True,
+                    "offer": "always",
+                    "functions": ["roll"],
+                    "routes": ["GET /v1/dice/rolls"],
+                }
+            ],
+        }
+    ),
+)

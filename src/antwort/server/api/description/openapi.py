@@ -1,0 +1,263 @@
+"""The description of the API, made from the routes themselves."""
+
+import inspect
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from msgspec import Struct
+from starlette.routing import compile_path
+
+import antwort
+from antwort.callables import read_docstring
+from antwort.errors import (
+    APIError,
+    AuthenticationError,
+    BadGatewayError,
+    BadRequestError,
+    ConflictError,
+    GatewayTimeoutError,
+    InternalServerError,
+    MethodNotAllowedError,
+    NotFoundError,
+    PayloadTooLargeError,
+    PermissionDeniedError,
+    RateLimitError,
+    ServiceUnavailableError,
+    UnsupportedMediaTypeError,
+)
+from antwort.server.api.description.schemas import Use, build_schemas, reference
+from antwort.types import JSON
+from antwort.web.routes import AsgiRoute, Example, Route
+
+OWN = ""
+"""The group of the server's own routes. Their tags come from their paths."""
+
+_DESCRIPTION = """\
+A self-hosted server for agents: the Responses API in front, any model server behind, a function registry at its heart.
+
+Every error is the envelope of the OpenAI API. A path that exists answers other methods with 405, and HEAD like GET.
+"""
+_TAGS = {
+    "responses": "Create responses, and work with those that are stored.",
+    "conversations": "Items that responses continue, under one id.",
+    "models": "The models that can be asked.",
+    "chat": "Chat Completions, passed through.",
+    "completions": "Completions of texts, passed through.",
+    "embeddings": "Embeddings, passed through.",
+    "functions": "What models can call.",
+    "providers": "What brings the functions.",
+    "server": "Probes, metrics and this description.",
+}
+_SCHEMES: JSON = {
+    "bearer": {
+        "type": "http",
+        "scheme": "bearer",
+        "description": "An API key or a token, with the scopes an operation names.",
+    },
+    "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
+}
+
+_ALWAYS: list[type[APIError]] = [MethodNotAllowedError, InternalServerError, ServiceUnavailableError]
+_SECURED: list[type[APIError]] = [AuthenticationError, PermissionDeniedError, RateLimitError]
+_WITH_BODY: list[type[APIError]] = [BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError]
+_UPSTREAM: list[type[APIError]] = [NotFoundError, BadGatewayError, GatewayTimeoutError]
+_DESCRIBED: list[type[APIError]] = [*_ALWAYS, *_SECURED, *_WITH_BODY, *_UPSTREAM, ConflictError]
+
+
+def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public: Collection[str]) -> JSON:
+    """Return an OpenAPI 3.1 document for groups of routes: `OWN` for the API itself, and each provider by its name."""
+    # Of two routes that answer the same requests the first is served, so the first is described.
+    served: dict[tuple[str, str], _Operation] = {}
+    for group, routes in groups:
+        for route in routes:
+            path = compile_path(route.path)[1]
+            served.setdefault((path, route.method), _Operation(group, path, route, secured=route.path not in public))
+    uses = [use for operation in served.values() for use in operation.uses]
+    schemas, components = build_schemas(uses)
+    queue = iter(schemas)
+    paths: dict[str, JSON] = {}
+    names: set[str] = set()
+    for (path, method), operation in served.items():
+        found = operation.describe([next(queue) for _ in operation.uses])
+        if found["operationId"] in names:
+            found["operationId"] = re.sub(r"\W+", "_", f"{method.lower()}{path.replace('/v1', '/api')}").strip("_")
+        names.add(found["operationId"])
+        paths.setdefault(path, {})[method.lower()] = found
+    found_tags = dict.fromkeys(operation.tag for operation in served.values())
+    tags = [*(tag for tag in _TAGS if tag in found_tags), *(tag for tag in found_tags if tag not in _TAGS)]
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "antwort", "version": antwort.__version__, "description": _DESCRIPTION.strip()},
+        "tags": [{"name": tag, "description": _TAGS.get(tag, f"The routes of the provider `{tag}`.")} for tag in tags],
+        "paths": paths,
+        "components": {
+            "schemas": components,
+            "responses": {kind.__name__: _error(kind) for kind in _DESCRIBED},
+            "securitySchemes": _SCHEMES,
+        },
+    }
+
+
+def _own_tag(path: str) -> str:
+    """Return the resource a path of the API is about: `/v1/<resource>/…`; the server itself for all others."""
+    _, version, resource, *_ = [*path.split("/"), "", ""]
+    return resource if version == "v1" and resource else "server"
+
+
+class _Operation(Struct, frozen=True):
+    """A route, and what is to be said about it."""
+
+    group: str
+    path: str
+    route: Route | AsgiRoute
+    secured: bool
+
+    @property
+    def tag(self) -> str:
+        """What it is listed under."""
+        return self.group or _own_tag(self.path)
+
+    @property
+    def uses(self) -> list[Use]:
+        """The types it needs schemas of: the body, the answer, then each parameter of the query."""
+        route = self.route
+        if isinstance(route, AsgiRoute):
+            return [(route.body or Any, "validation"), (route.returns or Any, "serialization")]
+        answer = route.answer_type if route.answer_type is not None else Any
+        query: list[Use] = [(parameter.adapter, "validation") for parameter in route.query]
+        return [(route.body_type or Any, "validation"), (answer, "serialization"), *query]
+
+    @property
+    def _scopes(self) -> list[str]:
+        """What the credentials must carry; a provider's routes that declare nothing need the provider's name."""
+        return (self.route.scope or self.group).split()
+
+    @property
+    def _has_body(self) -> bool:
+        route = self.route
+        return route.body is not None if isinstance(route, AsgiRoute) else route.body_type is not None
+
+    def describe(self, schemas: Sequence[JSON]) -> JSON:
+        """Return the operation, with the schemas of its uses in their order."""
+        route, (body, answer, *query) = self.route, schemas
+        handler = route.app if isinstance(route, AsgiRoute) else route.handler
+        description = inspect.getdoc(route.app) if isinstance(route, AsgiRoute) else route.description
+        operation: JSON = {
+            "operationId": self._name(getattr(handler, "__name__", route.method.lower())),
+            "tags": [self.tag],
+            "summary": route.summary,
+            "description": description or route.summary,
+        }
+        parameters = list(self._parameters(query))
+        if parameters:
+            operation["parameters"] = parameters
+        if self._has_body:
+            bodies = [(example, example.body) for example in route.examples if example.body is not None]
+            takes = "application/json" if isinstance(route, AsgiRoute) else route.takes
+            content = {takes: {"schema": body, **_examples(bodies)}}
+            operation["requestBody"] = {"required": True, "content": content}
+        operation["responses"] = {**dict([self._success(answer)]), **dict(self._errors())}
+        if self.secured:
+            scopes = self._scopes
+            operation["security"] = [{name: scopes} for name in _SCHEMES]
+            if scopes:
+                named = " and ".join(f"`{scope}`" for scope in scopes)
+                operation["description"] += f"\n\nNeeds the scope{'s' * (len(scopes) > 1)} {named}."
+        return operation
+
+    def _name(self, handler: str) -> str:
+        """Name the operation after its subject and its handler, such as `responses_create`."""
+        return handler if handler.startswith(self.tag) else f"{self.tag}_{handler.removesuffix(f'_{self.tag}')}"
+
+    def _parameters(self, query: Sequence[JSON]) -> Iterator[JSON]:
+        route = self.route
+        if isinstance(route, AsgiRoute):
+            return
+        shown = next((example.parameters for example in route.examples if example.parameters), {})
+        documented = read_docstring(route.handler)[1]
+        for name in route.path_parameters:
+            by_name = f"The id of the {name.removesuffix('_id').replace('_', ' ')}." if name.endswith("_id") else ""
+            yield {
+                "name": name,
+                "in": "path",
+                "required": True,
+                **_described(documented.get(name) or by_name),
+                "schema": {"type": "string", "minLength": 1},
+                **_example(shown, name),
+            }
+        for parameter, found in zip(route.query, query, strict=True):
+            schema = dict(found)
+            description = schema.pop("description", None)
+            if parameter.default is not None:
+                schema["default"] = parameter.default
+            required = {"required": True} if parameter.required else {}
+            yield {
+                "name": parameter.name,
+                "in": "query",
+                **_described(description),
+                **required,
+                "schema": _without_null(schema),
+                **_example(shown, parameter.name),
+            }
+
+    def _success(self, schema: JSON) -> tuple[str, JSON]:
+        route = self.route
+        if isinstance(route, Route) and route.answers_nothing:
+            return "204", {"description": "Done."}
+        media_type = route.media_type if isinstance(route, Route) else "application/json"
+        if media_type.startswith("text/"):
+            schema = {"type": "string"}
+        answers = [(example, example.answer) for example in route.examples if example.answer is not None]
+        content: JSON = {media_type: {"schema": schema, **_examples(answers)}}
+        if route.streams:
+            content["text/event-stream"] = {"schema": {"description": "Server-sent events, the last of them `[DONE]`."}}
+        status = route.status if isinstance(route, Route) else 200
+        return str(status), {"description": "Success.", "content": content}
+
+    def _errors(self) -> Iterator[tuple[str, JSON]]:
+        route = self.route
+        kinds = [*_ALWAYS, *route.errors]
+        if self.secured:
+            kinds += _SECURED
+        if self._has_body:
+            kinds += _WITH_BODY
+        if route.upstream:
+            kinds += _UPSTREAM
+        if isinstance(route, Route):
+            kinds += [BadRequestError] if route.query else []
+            kinds += [BadRequestError, NotFoundError] if route.path_parameters else []
+        for status, kind in sorted({kind.status: kind for kind in kinds}.items()):
+            known = kind in _DESCRIBED
+            yield str(status), {"$ref": f"#/components/responses/{kind.__name__}"} if known else _error(kind)
+
+
+def _described(text: str | None) -> JSON:
+    return {"description": text} if text else {}
+
+
+def _example(values: Any, name: str) -> JSON:
+    return {"example": values[name]} if name in values else {}
+
+
+def _examples(values: Iterable[tuple[Example, Any]]) -> JSON:
+    """Return examples under readable keys, for a body or an answer."""
+    found: JSON = {}
+    for example, value in values:
+        summary = example.summary or "Example"
+        found[re.sub(r"\W+", "_", summary.lower()).strip("_")] = {"summary": summary, "value": value}
+    return {"examples": found} if found else {}
+
+
+def _without_null(schema: JSON) -> JSON:
+    """Return what a parameter of the query may be if it is there: a query has no null."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    if len(choices) != 1:
+        return schema
+    return {**{key: value for key, value in schema.items() if key not in {"anyOf", "default"}}, **choices[0]}
+
+
+def _error(kind: type[APIError]) -> JSON:
+    summary = (inspect.getdoc(kind) or "").partition(": ")[2].partition("\n")[0]
+    content = {"application/json": {"schema": reference("ErrorEnvelope")}}
+    return {"description": summary.capitalize() or kind.__name__, "content": content}

@@ -1,0 +1,243 @@
+"""The endpoints of the server itself."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, Struct
+from starlette.requests import Request
+from starlette.responses import Response
+
+import antwort
+from antwort.backends import ModelRouter
+from antwort.backends.findings import State
+from antwort.concurrency.single_flight import SingleFlight
+from antwort.config import ServerConfig
+from antwort.context.scopes import ADMIN, FUNCTIONS_CALL, METRICS
+from antwort.functions import FunctionRegistry
+from antwort.lazy_imports import imported_on_use
+from antwort.observability import MetricsPage
+from antwort.server.api.description import examples
+from antwort.server.readiness import ReadinessCheck, ServerState
+from antwort.web.routes import AsgiRoute, Route
+
+if TYPE_CHECKING:
+    from antwort.server.api.description import openapi
+else:  # few ask for it
+    openapi = imported_on_use("antwort.server.api.description.openapi")
+
+
+_HINT = (
+    'This server speaks OpenAI\'s Responses API: POST /v1/responses with a body such as {"input": "Hello"}, or give '
+    "an OpenAI SDK the base URL of this server with /v1 at its end."
+)
+
+
+class Index(Struct, kw_only=True):
+    """What this is, and where to go."""
+
+    name: str
+    version: str
+    hint: str
+    responses: str = "/v1/responses"
+    models: str = "/v1/models"
+    functions: str = "/v1/functions"
+    openapi: str = "/openapi.json"
+    ready: str = "/readyz"
+    metrics: str = "/metrics"
+
+
+class Health(Struct, kw_only=True):
+    """That the server answers."""
+
+    status: str
+    version: str
+    model: Annotated[
+        str, Meta(description="What answers: the names of the backends, or that it is only the demo model.")
+    ]
+
+
+class BackendHealth(Struct, kw_only=True):
+    """What a model server said when it was asked for its models last."""
+
+    name: str
+    state: Annotated[
+        State,
+        Meta(description="Whether it gives its models, and else why not; `not_asked` before the first answer."),
+    ]
+    models: Annotated[int, Meta(description="How many models it has, as last known.")]
+
+
+class Readiness(Health, kw_only=True):
+    """That the server can answer requests, and what it knows of its model servers."""
+
+    backends: Annotated[
+        list[BackendHealth],
+        Meta(description="The model servers, as they were when asked last. One that is away does not make a 503."),
+    ]
+
+
+class FunctionInfo(Struct, kw_only=True):
+    """A function in service."""
+
+    object: Literal["function"] = "function"
+    name: str
+    description: str
+    provider: str
+    scope: str
+    parameters: dict[str, Any]
+    tool_types: list[str]
+
+
+class FunctionList(Struct, kw_only=True):
+    """The functions in service, in the order of registration."""
+
+    object: Literal["list"] = "list"
+    data: list[FunctionInfo]
+
+
+class ProviderInfo(Struct, kw_only=True):
+    """A provider and what it brings."""
+
+    object: Literal["provider"] = "provider"
+    name: str
+    enabled: bool
+    offer: str
+    functions: list[str]
+    routes: list[str]
+
+
+class ProviderList(Struct, kw_only=True):
+    """The providers, in the order of registration."""
+
+    object: Literal["list"] = "list"
+    data: list[ProviderInfo]
+
+
+class ServerEndpoints:
+    """Handlers and their routes."""
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        registry: FunctionRegistry,
+        metrics: MetricsPage,
+        state: ServerState,
+        *,
+        readiness: ReadinessCheck,
+        models: ModelRouter,
+        api: Sequence[Route | AsgiRoute] = (),
+    ) -> None:
+        self._config = config
+        self._registry = registry
+        self._metrics = metrics
+        self._state = state
+        self._readiness = readiness
+        self._models = models
+        self._api = api
+        self._described: tuple[list[tuple[str, Sequence[Route]]], bytes] | None = None
+        """The description of the API, and the routes of providers that are in it."""
+        self._describing = SingleFlight(self._describe)
+
+    @property
+    def public(self) -> frozenset[str]:
+        """The paths that need no credentials: where to go, probes and, unless protected, metrics."""
+        return frozenset(
+            {"/", "/v1", "/healthz", "/readyz"} | (set() if self._config.protect_metrics else {"/metrics"})
+        )
+
+    def routes(self) -> list[Route | AsgiRoute]:
+        """Return the routes."""
+        metrics_scope = METRICS if self._config.protect_metrics else None
+        return [
+            Route("GET", "/", self.index, examples=examples.INDEX),
+            Route("GET", "/v1", self.index, examples=examples.INDEX),
+            Route("GET", "/healthz", self.healthz, examples=examples.HEALTH),
+            Route("GET", "/readyz", self.readyz, examples=examples.READY),
+            Route(
+                "GET",
+                "/metrics",
+                self.metrics,
+                scope=metrics_scope,
+                media_type="text/plain",
+                examples=examples.METRICS,
+            ),
+            Route("GET", "/openapi.json", self.openapi, returns=dict[str, Any], examples=examples.OPENAPI),
+            Route("GET", "/v1/functions", self.list_functions, scope=FUNCTIONS_CALL, examples=examples.FUNCTIONS),
+            Route("GET", "/v1/providers", self.list_providers, scope=ADMIN, examples=examples.PROVIDERS),
+            *self._api,
+        ]
+
+    async def index(self) -> Index:
+        """Say what this is, and where to go."""
+        return Index(name="antwort", version=antwort.__version__, hint=_HINT)
+
+    async def healthz(self) -> Health:
+        """Tell that the process is alive."""
+        return Health(status="ok", version=antwort.__version__, model=self._state.model)
+
+    async def readyz(self) -> Readiness:
+        """Tell whether the server can answer requests: it has started, is not stopping, and its store answers."""
+        await self._readiness.check()
+        backends = [
+            BackendHealth(name=finding.backend, state=finding.state, models=len(finding.models))
+            for finding in self._models.last_findings()
+        ]
+        return Readiness(status="ready", version=antwort.__version__, model=self._state.model, backends=backends)
+
+    async def metrics(self, request: Request) -> Response:
+        """Expose the metrics for Prometheus."""
+        body, content_type = await self._metrics.render(request.headers.get("accept"))
+        return Response(body, headers={"content-type": content_type})
+
+    async def openapi(self) -> Response:
+        """Describe every endpoint, those of providers included, as OpenAPI 3.1."""
+        if self._described is None or self._described[0] != self._provided():
+            await self._describing.outcome()
+        assert self._described is not None  # noqa: S101 - it was just made
+        return Response(self._described[1], media_type="application/json")
+
+    def _provided(self) -> list[tuple[str, Sequence[Route]]]:
+        """Return the routes of the providers in service."""
+        return [(known.name, known.routes) for known in self._registry.registrations() if known.enabled]
+
+    async def _describe(self) -> None:
+        """Make the description, on a thread: there is much of it. It is the same for everybody, and kept."""
+        provided = self._provided()
+        groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(openapi.OWN, self.routes()), *provided]
+        self._described = provided, await asyncio.to_thread(_written_description, groups, self.public)
+
+    async def list_functions(self) -> FunctionList:
+        """List the functions in service."""
+        data = [
+            FunctionInfo(
+                name=entry.spec.name,
+                description=entry.spec.description,
+                provider=entry.provider.name,
+                scope=entry.spec.scope.value,
+                parameters=dict(entry.spec.parameters),
+                tool_types=list(entry.spec.hosted.types) if entry.spec.hosted else [],
+            )
+            for entry in self._registry.entries()
+            if entry.offered
+        ]
+        return FunctionList(data=data)
+
+    async def list_providers(self) -> ProviderList:
+        """List the providers."""
+        data = [
+            ProviderInfo(
+                name=registration.name,
+                enabled=registration.enabled,
+                offer=registration.offer,
+                functions=[entry.spec.name for entry in registration.entries if entry.offered],
+                routes=[str(route) for route in registration.routes if registration.enabled],
+            )
+            for registration in self._registry.registrations()
+        ]
+        return ProviderList(data=data)
+
+
+def _written_description(groups: Sequence[tuple[str, Sequence[Route | AsgiRoute]]], public: frozenset[str]) -> bytes:
+    return msgspec.json.encode(openapi.openapi(groups, public=public))
