@@ -6,6 +6,7 @@ of them. What happens to them, and when it is stored, is the same for both and s
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from functools import cached_property
@@ -114,9 +115,9 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Tells how many characters each of so many results may have."""
 
     @cached_property
-    def slots(self) -> asyncio.Semaphore:
+    def slots(self) -> "CallSlots":
         """One for each nested call that is executed."""
-        return asyncio.Semaphore(self.parallel)
+        return CallSlots(self.parallel)
 
     @cached_property
     def saves(self) -> GroupedSaves:
@@ -234,6 +235,46 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     def show(self, item: JSON) -> None:
         """Take an item into the journal that clients were told of, and that models do not read."""
         self.journal.note(JournalEntry("output", item, mark="for_clients"))
+
+
+class CallSlots:
+    """Lets so many calls be executed at the same time, in the order of asking.
+
+    Most calls find a slot free, and take it without waiting for the loop, as those of a semaphore cannot.
+    """
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take a slot if one is free; else `wait` for one."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for a slot that somebody gives back."""
+        handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(handed_over)
+        try:
+            await handed_over
+        except asyncio.CancelledError:
+            if not handed_over.cancelled():  # it was there already, and is somebody else's now
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Hand a slot to whoever waits for one."""
+        while self._waiting:
+            handed_over = self._waiting.popleft()
+            if not handed_over.done():
+                handed_over.set_result(None)
+                return
+        self._free += 1
 
 
 def is_repeatable(target: Target | None) -> bool:
