@@ -14,9 +14,10 @@ from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
 from antwort.engine.budget import Budget, RunLimits
 from antwort.engine.calls.admission import Admission
+from antwort.engine.calls.answers import questions_of
 from antwort.engine.calls.dispatch import Dispatch
 from antwort.engine.calls.leaving import LeavingCalls
-from antwort.engine.calls.state import questions_of
+from antwort.engine.calls.lifecycle import CallLifecycle
 from antwort.engine.calls.totals import Totals
 from antwort.engine.journal import Journal
 from antwort.engine.output.coalescer import Coalescer
@@ -27,11 +28,9 @@ from antwort.engine.planning.continuing import brought_by, check_answers
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.agent_events import MarkedStream, RunEvents
 from antwort.engine.turns.compaction import Compactor, compactable
-from antwort.engine.turns.earlier import Earlier
 from antwort.engine.turns.ending import Ending
-from antwort.engine.turns.model_turn import ModelTurns, model_request, next_request
-from antwort.engine.turns.parts import EngineParts
-from antwort.engine.turns.said_window import SaidWindow
+from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request, next_request
+from antwort.engine.turns.parts import Earlier, EngineParts
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError, BadRequestError
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
@@ -421,7 +420,7 @@ class Loop:
 
     def _dispatch(self) -> Dispatch:
         plan, journal, totals = self.plan, self.journal, self._totals
-        return Dispatch(
+        life = CallLifecycle(
             plan,
             journal,
             self.emitter,
@@ -436,6 +435,7 @@ class Loop:
             self._parts.longest_arguments,
             self._model.result_room,
         )
+        return Dispatch(life)
 
     def _answered(self, dispatch: Dispatch) -> bool:
         """Say what a function has given as the answer, if one has."""
