@@ -9,12 +9,13 @@ from typing import Any, Literal
 
 import msgspec
 from msgspec.structs import replace
+from typing_extensions import override
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.context.budget import Budget, Pause
 from antwort.context.suspension import SuspendedError, Suspension
-from antwort.engine.budget import Budget, Pause
 from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
@@ -36,6 +37,42 @@ from antwort.wire.responses import stored_response
 logger = logging.getLogger(__name__)
 
 
+class CallAgents(SubAgents):
+    """The sub-agents of the agent that makes a call."""
+
+    def __init__(self, runs: "AgentRuns", ctx: Context) -> None:
+        self._runs = runs
+        self._ctx = ctx
+
+    @override
+    def check_model(self, model: str) -> None:
+        self._runs.check_model(self._ctx, model)
+
+    @override
+    async def run_all(self, tasks: Sequence[AgentTask]) -> list[AgentResult]:
+        return await self._runs.run(self._ctx, tasks)
+
+    @override
+    async def start(self, tasks: Sequence[AgentTask]) -> list[str]:
+        return await self._runs.start(self._ctx, tasks)
+
+    @override
+    async def wait(self, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
+        return await self._runs.wait(self._ctx, ids, seconds=seconds)
+
+    @override
+    async def interrupt(self, agent_id: str) -> AgentResult:
+        return await self._runs.interrupt(self._ctx, agent_id)
+
+    @override
+    async def close(self, agent_id: str) -> AgentResult:
+        return await self._runs.close(self._ctx, agent_id)
+
+    @override
+    async def list(self) -> Sequence[AgentInfo]:
+        return await self._runs.children(self._ctx)
+
+
 class AgentRuns:
     """Runs sub-agents. An agent that waits for others, or for the user, holds nothing that they need."""
 
@@ -51,7 +88,7 @@ class AgentRuns:
 
     def of(self, ctx: Context) -> SubAgents:
         """Return what a call can do with sub-agents."""
-        return SubAgents(self, ctx)
+        return CallAgents(self, ctx)
 
     def check_model(self, ctx: Context, model: str) -> None:
         """Raise a FunctionError if the model of this agent may not choose that model for sub-agents."""

@@ -15,8 +15,9 @@ from typing import Any, Final
 import msgspec
 
 from antwort.context import Context, Progress, Source, Sources
-from antwort.context.run_services import CallableFunction, CallResult, Variable
+from antwort.context.calls import CallableFunction, CallResult
 from antwort.context.suspension import SuspendedError, Suspension
+from antwort.context.variables import Variable
 from antwort.engine.calls.admission import Admission
 from antwort.engine.calls.answers import Answer
 from antwort.engine.calls.items import OWN
