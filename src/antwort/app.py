@@ -23,7 +23,7 @@ from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
 from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_places, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
-from antwort.context.run_services import RunServices, Values
+from antwort.context.values import Values
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.engine.engine import Engine
 from antwort.engine.planning.input_files import InputFiles
@@ -55,8 +55,9 @@ from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import RegularSweep, Sweeper, UnstoredSweeper
 from antwort.storage.sql.store import Store
+from antwort.storage.streamed_values import ValueLimits
 from antwort.storage.urls import database_url, is_postgres, sqlite_path, why_one_process
-from antwort.storage.values import StoredValues, ValueLimits
+from antwort.storage.values import StoredValues
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 from antwort.workers.peers import Peers
@@ -310,8 +311,7 @@ class Antwort:
                 queues=self.queues,
             )
             self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
-            self.services = RunServices(self.values, self.runs.agents)
-            self.registry.bind(self.services)
+            self.registry.bind(self.values.of, self.runs.agents.of)
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             self._peers.open()

@@ -17,6 +17,7 @@ from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.context.calls import CallableFunction, CallResult, FunctionCalls
 from antwort.context.http_client import (
     BlockedError,
     HttpAnswer,
@@ -28,19 +29,10 @@ from antwort.context.http_client import (
     call_again,
     retry_after,
 )
-from antwort.context.run_services import (
-    CallableFunction,
-    CallResult,
-    FunctionCalls,
-    Place,
-    Reference,
-    ValueKind,
-    Values,
-    Variable,
-    VariableScope,
-)
-from antwort.context.run_services import Variables as VariableView
 from antwort.context.suspension import SuspendedError, Suspension
+from antwort.context.values import Place, Values
+from antwort.context.variables import Reference, ValueKind, Variable, VariableScope
+from antwort.context.variables import Variables as VariableView
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
 from antwort.documents.parser import DocumentParser, ParsingLimits

@@ -13,7 +13,7 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.engine.calls.items import is_own_call, shown_item
 from antwort.engine.calls.totals import Totals
 from antwort.engine.history import Recall

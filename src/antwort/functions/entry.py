@@ -14,7 +14,7 @@ from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import Recorder
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.spec import FunctionSpec, Scope
-from antwort.observability.tracing import Attribute
+from antwort.observability.spans import Attribute
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _USER, _AGENT = Scope.USER, Scope.AGENT

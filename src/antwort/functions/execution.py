@@ -19,9 +19,10 @@ from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.concurrency.turns import Turns
 from antwort.context import Context, Progress
+from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
-from antwort.context.run_services import RunServices
 from antwort.context.suspension import SuspendedError
+from antwort.context.variables import Variables
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall, ToolResult
@@ -67,8 +68,9 @@ class Execution:
         self._left: set[asyncio.Task[None]] = set()
         self._http = http
         self._queues = queues
-        self.services: RunServices | None = None
-        """What an app that runs offers to functions."""
+        self.bind_variables: Callable[[Context], Variables] | None = None
+        self.bind_agents: Callable[[Context], SubAgents] | None = None
+        """What gives calls variables and sub-agents, in an app that runs."""
 
     def threads(self, provider: str) -> WorkerThreads:
         """Return the worker threads of a provider, which its functions and routes share."""
@@ -120,7 +122,7 @@ class Execution:
 
     async def _run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         started = time.perf_counter()
-        ctx, spec = ctx.reaching(self._http, self.services), entry.spec
+        ctx, spec = ctx.reaching(self._http, self.bind_variables, self.bind_agents), entry.spec
         try:
             self._admit(entry, ctx)
             if may_refer(raw) and ctx.keeps_values:

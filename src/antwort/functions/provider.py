@@ -30,7 +30,7 @@ from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.context.http_client import HttpClient
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.files.base import Files
 from antwort.functions.calls import ToolCall, ToolResult

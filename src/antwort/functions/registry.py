@@ -18,8 +18,9 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import ApprovalPolicy
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
-from antwort.context.run_services import RunServices
+from antwort.context.variables import Variables
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor, ToolResult
 from antwort.functions.entry import Defaults, RegisteredFunction, permits
@@ -383,9 +384,11 @@ class FunctionRegistry(ToolExecutor):
         entry = self._entries.get(name)
         return "" if entry is None else entry.provider.name
 
-    def bind(self, services: RunServices) -> None:
-        """Offer services to functions, through the contexts of their calls that have none."""
-        self._execution.services = services
+    def bind(
+        self, variables: Callable[[Context], Variables] | None, agents: Callable[[Context], SubAgents] | None = None
+    ) -> None:
+        """Offer variables and sub-agents to functions, through the contexts of their calls that have none."""
+        self._execution.bind_variables, self._execution.bind_agents = variables, agents
 
     def http_handler(self) -> ProviderRoutes:
         """Return the ASGI app of all provider routes. It serves only requests that carry an authenticated context."""

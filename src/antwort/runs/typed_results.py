@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.context.agents import AgentResult, AgentTask
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.errors import FunctionError
 from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON

@@ -11,7 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.backends.tokens import estimate_items
-from antwort.context.run_services import Values, Variables
+from antwort.context.values import Values
+from antwort.context.variables import Variables
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan

@@ -15,8 +15,8 @@ from typing import Final
 import msgspec
 
 from antwort.context import Context, Source, Sources
-from antwort.context.run_services import Variable
 from antwort.context.suspension import Suspension
+from antwort.context.variables import Variable
 from antwort.engine.calls.admission import Admission
 from antwort.engine.calls.answers import Answer, apply_answer
 from antwort.engine.calls.items import OWN

@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from antwort.context import Context, Progress, Source, Sources
-from antwort.context.run_services import CallableFunction, CallResult
+from antwort.context.calls import CallableFunction, CallResult
 from antwort.context.suspension import SuspendedError, Suspension
 from antwort.engine.calls.items import OWN
 from antwort.engine.calls.lifecycle import NESTED, CallLifecycle, NextStep, ServerCall, interrupt, is_repeatable

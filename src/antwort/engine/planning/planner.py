@@ -13,9 +13,9 @@ from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.context.agents import AgentTask
-from antwort.context.run_services import Values
+from antwort.context.budget import Budget, Price
 from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
-from antwort.engine.budget import Budget, Price
+from antwort.context.values import Values
 from antwort.engine.history import (
     Recall,
     read_window,

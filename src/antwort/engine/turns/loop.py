@@ -12,7 +12,7 @@ from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
-from antwort.engine.budget import Budget, RunLimits
+from antwort.context.budget import Budget, RunLimits
 from antwort.engine.calls.admission import Admission
 from antwort.engine.calls.answers import questions_of
 from antwort.engine.calls.dispatch import Dispatch

@@ -9,7 +9,7 @@ from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.pace import Pace
 from antwort.concurrency.stragglers import Stragglers
 from antwort.config import EngineConfig
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.engine.calls.answers import Answer
 from antwort.engine.sealing import Sealer
 from antwort.engine.turns.agent_events import RunStreams

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from tests.runs.embedded import embedded
 
 from antwort.config import EngineConfig
-from antwort.engine.budget import Budget, RunLimits
+from antwort.context.budget import Budget, RunLimits
 from antwort.testing import call, turn
 
 
