@@ -23,6 +23,7 @@ from antwort.provider import (
     Gauge,
     Histogram,
     NotFoundError,
+    Provider,
     SandboxLimits,
     SandboxPython,
     ToolResult,
@@ -30,10 +31,12 @@ from antwort.provider import (
 )
 from antwort.providers.code_interpreter.containers import About, Container, Containers
 from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.given_files import GivenFiles
 from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
 from antwort.providers.code_interpreter.session import Outcome, Session
 from antwort.providers.code_interpreter.sessions import Sessions
+from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import (
     DELETED,
     FACE,
@@ -54,12 +57,17 @@ _LONGEST = 1_000_000
 """Characters of code."""
 
 
-class CodeInterpreter(ContainerRoutes):
+class CodeInterpreter(Provider[CodeInterpreterSettings]):
     """Execute Python that a model wrote, in a sandbox."""
 
     calls = Counter("calls_total", "Calls, by how they ended.", ["ending"])
     duration = Histogram("duration_seconds", "Seconds that a call took.")
     open_sessions = Gauge("sessions", "Sessions that are kept.")
+
+    def __init__(self, settings: CodeInterpreterSettings | None = None) -> None:
+        super().__init__(settings)
+        self._management = ContainerRoutes(self.settings)
+        self.parts = (self._management,)
 
     @property
     @override
@@ -88,6 +96,10 @@ class CodeInterpreter(ContainerRoutes):
             max_wait=own.max_wait,
             slots=self.slots(own.concurrency),
         )
+        self._given_files = GivenFiles(self.containers, self.services.files, own.limits())
+        management = self._management
+        management.containers, management.sessions = self.containers, self.sessions
+        management.given_files = self._given_files
         self.open_sessions.set_function(lambda: self.sessions.count)
         sweeping = [
             asyncio.create_task(self.containers.sweep_regularly()),
@@ -108,7 +120,7 @@ class CodeInterpreter(ContainerRoutes):
     ) -> Mapping[str, Any]:
         check_memory(asked_memory(tool), self.settings.max_memory, "container.memory_limit")
         for file_id in asked_files(tool):
-            await self._known_file(ctx, file_id, "container.file_ids")
+            await self._given_files.known(ctx, file_id, "container.file_ids")
         if (named := named_container(tool)) is not None:
             for scope in (READ, WRITE):
                 ctx.require(scope, param="container", purpose="to use a container by its id")
@@ -203,7 +215,8 @@ class CodeInterpreter(ContainerRoutes):
         """Put the files that the tool names into the container, each once: code may have changed them since."""
         for file_id in asked_files(ctx.options):
             if file_id not in container.about.given:
-                await self._put_known(container, await self._known_file(ctx, file_id, "file_ids"))
+                known = await self._given_files.known(ctx, file_id, "file_ids")
+                await self._given_files.put_known(container, known)
                 await asyncio.to_thread(self.containers.change, container, partial(_note_given, file_id))
 
     def _asked(self, ctx: Context) -> Container:

@@ -19,6 +19,7 @@ from antwort.provider import (
     FunctionError,
     FunctionUnavailableError,
     NotFoundError,
+    Provider,
     ToolResult,
     function,
     sandbox_of,
@@ -26,6 +27,7 @@ from antwort.provider import (
 )
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
+from antwort.providers.workspace.settings import WorkspaceSettings
 from antwort.providers.workspace.shell import (
     BESIDES,
     DELETED,
@@ -52,10 +54,15 @@ _ALONE = "default"
 FilePath = Annotated[str, Field(min_length=1, description="Relative to the workspace.")]
 
 
-class Workspace(WorkspaceRoutes):
+class Workspace(Provider[WorkspaceSettings]):
     """A folder to work in: commands in a sandbox, and files."""
 
     commands = Counter("commands_total", "Commands, by how they ended.", ["ending"])
+
+    def __init__(self, settings: WorkspaceSettings | None = None) -> None:
+        super().__init__(settings)
+        self._management = WorkspaceRoutes(self.settings)
+        self.parts = (self._management,)
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -66,6 +73,7 @@ class Workspace(WorkspaceRoutes):
         await self._sandbox.prepare()
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces, limits=own.limits())
+        self._management.folders = self.folders
         await self.folders.open()
         self._slots = self.slots(own.concurrency)
         self._writers = self.slots(own.concurrency, f"{self.name}_files")
