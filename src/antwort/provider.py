@@ -43,6 +43,7 @@ from antwort.context.run_services import Variables as VariableView
 from antwort.context.suspension import SuspendedError, Suspension
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
+from antwort.documents.formats.html import HtmlPage, decoded_html, html_line, read_html
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.errors import (
     APIError,
@@ -160,6 +161,7 @@ __all__ = [
     "GrepScanner",
     "Histogram",
     "Hosted",
+    "HtmlPage",
     "HttpAnswer",
     "HttpClient",
     "Kept",
@@ -226,12 +228,14 @@ __all__ = [
     "call_again",
     "chunked",
     "content_response",
+    "decoded_html",
     "delete_tree",
     "did_you_mean",
     "disk_usage",
     "fenced",
     "file_response",
     "function",
+    "html_line",
     "media_type",
     "one_line",
     "open_upload",
@@ -239,6 +243,7 @@ __all__ = [
     "printable",
     "python_name",
     "python_stub",
+    "read_html",
     "retry_after",
     "route",
     "sandbox_of",
