@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.documents import samples
 
+from antwort.documents.child import parsed
 from antwort.documents.document import Document, UnreadableError
-from antwort.documents.parsing import parsed
 
 
 def said(document: Document) -> list[tuple[str, str]]:

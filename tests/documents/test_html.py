@@ -10,9 +10,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
+from antwort.documents.child import parsed
 from antwort.documents.document import UnreadableError
 from antwort.documents.formats.html import HtmlLimits, _Tokens, decoded_html, html_charset, html_line, read_html
-from antwort.documents.parsing import parsed
 from antwort.provider import one_line
 
 PIECES = 100_000 if os.environ.get("ANTWORT_TEST_FULL") else 20_000
