@@ -57,6 +57,7 @@ from antwort.errors import (
     PermissionDeniedError,
     RateLimitError,
     ServiceUnavailableError,
+    as_function_errors,
     did_you_mean,
 )
 from antwort.files.base import FileDetails, FileListener, Files
@@ -224,6 +225,7 @@ __all__ = [
     "VariableView",
     "Workplace",
     "WorksApart",
+    "as_function_errors",
     "asked_range",
     "call_again",
     "chunked",

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,6 @@ import msgspec
 from typing_extensions import override
 
 from antwort.provider import (
-    APIError,
     Context,
     Counter,
     Field,
@@ -27,6 +26,7 @@ from antwort.provider import (
     SandboxLimits,
     SandboxPython,
     ToolResult,
+    as_function_errors,
     function,
 )
 from antwort.providers.code_interpreter.containers import About, Container, Containers
@@ -173,7 +173,7 @@ class CodeInterpreter(Provider[CodeInterpreterSettings]):
     async def _work(self, ctx: Context, container: Container, code: str) -> AsyncIterator[_Run]:
         """Reach the files of a container, and execute code there."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 used = await stack.enter_async_context(self.containers.in_use(lambda: container.folder))
                 await self._give_files(ctx, container)
             before = await asyncio.to_thread(self.containers.files(container).all)
@@ -201,7 +201,7 @@ class CodeInterpreter(Provider[CodeInterpreterSettings]):
     async def _container(self, ctx: Context) -> AsyncIterator[Container]:
         """Keep the container that a call is for; its files are not reached yet."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 asked: list[Container] = []
 
                 def ask() -> Path:
@@ -266,12 +266,3 @@ def _note_given(file_id: str, about: About) -> None:
 
 def _begin(about: About) -> None:
     about.begun = True
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model what is a refusal for clients."""
-    try:
-        yield
-    except APIError as error:
-        raise FunctionError(error.message) from error

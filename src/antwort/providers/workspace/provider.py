@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typing_extensions import override
 
 from antwort.provider import (
-    APIError,
     Context,
     Counter,
     Field,
@@ -21,6 +20,7 @@ from antwort.provider import (
     NotFoundError,
     Provider,
     ToolResult,
+    as_function_errors,
     function,
     sandbox_of,
     store_file,
@@ -179,14 +179,14 @@ class Workspace(Provider[WorkspaceSettings]):
         async def chunks() -> AsyncIterator[bytes]:
             yield text.encode(errors="replace")
 
-        with _told():
+        with as_function_errors():
             return await store_file(self.folders.files(folder), path, chunks(), self.settings.limits())
 
     @contextlib.asynccontextmanager
     async def _folder(self, ctx: Context, *, written: bool = True) -> AsyncIterator[FolderInUse]:
         """Use the workspace of a call."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 using = self.folders.in_use(lambda: self._asked(ctx), written=written)
                 used = await stack.enter_async_context(using)
             try:
@@ -216,12 +216,3 @@ def _state(used: FolderInUse) -> tuple[bool, bool]:
     """Tell whether a folder is gone, and whether it is full."""
     is_deleted = used.is_deleted
     return is_deleted, not is_deleted and used.is_full
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model what is a refusal for clients."""
-    try:
-        yield
-    except APIError as error:
-        raise FunctionError(error.message) from error
