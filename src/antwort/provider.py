@@ -35,6 +35,7 @@ from antwort.context.variables import Reference, ValueKind, Variable, VariableSc
 from antwort.context.variables import Variables as VariableView
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
+from antwort.documents.formats.html import HtmlPage, decoded_html, html_line, read_html
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.errors import (
     APIError,
@@ -48,6 +49,7 @@ from antwort.errors import (
     PermissionDeniedError,
     RateLimitError,
     ServiceUnavailableError,
+    as_function_errors,
     did_you_mean,
 )
 from antwort.files.base import FileDetails, FileListener, Files
@@ -152,6 +154,7 @@ __all__ = [
     "GrepScanner",
     "Histogram",
     "Hosted",
+    "HtmlPage",
     "HttpAnswer",
     "HttpClient",
     "Kept",
@@ -214,16 +217,19 @@ __all__ = [
     "VariableView",
     "Workplace",
     "WorksApart",
+    "as_function_errors",
     "asked_range",
     "call_again",
     "chunked",
     "content_response",
+    "decoded_html",
     "delete_tree",
     "did_you_mean",
     "disk_usage",
     "fenced",
     "file_response",
     "function",
+    "html_line",
     "media_type",
     "one_line",
     "open_upload",
@@ -231,6 +237,7 @@ __all__ = [
     "printable",
     "python_name",
     "python_stub",
+    "read_html",
     "retry_after",
     "route",
     "sandbox_of",

@@ -18,7 +18,7 @@ from typing_extensions import override
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
-from antwort.providers.file_search.vector_stores import KIND, StoreState, VectorStoreRecord
+from antwort.providers.file_search.store_record import KIND, StoreState, VectorStoreRecord
 from antwort.providers.file_search.vectors.base import Chunk
 from antwort.types import JSON
 

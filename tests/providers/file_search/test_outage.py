@@ -35,7 +35,8 @@ from antwort.config import Config
 from antwort.provider import Provider
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vector_stores import KIND, TOMBSTONE, StoreState, VectorStoreRecord
+from antwort.providers.file_search.store_record import KIND, StoreState, VectorStoreRecord
+from antwort.providers.file_search.vector_stores import TOMBSTONE
 from antwort.testing import running
 
 QUICK = {"reconcile": 0.1}

@@ -1,8 +1,10 @@
 """How file search fails because of what is behind it: databases and models. Models and clients read the messages."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Self
 
-from antwort.provider import FunctionError
+from antwort.provider import BadRequestError, ConflictError, FunctionError, QueueFullError, ServiceUnavailableError
 
 
 class Unavailable(FunctionError):  # noqa: N818 - it says a state
@@ -47,3 +49,18 @@ class WrongDimensions(FunctionError):  # noqa: N818
 
 class FileSearchError(FunctionError):
     """The search could not be done, and that is nobody's fault who asked for it."""
+
+
+@contextlib.contextmanager
+def as_api_errors(more: str = "") -> Iterator[None]:
+    """Turn what goes wrong behind us into what an API client understands."""
+    try:
+        yield
+    except QueueFullError:  # that is a 429
+        raise
+    except (VectorStoreUnavailable, EmbeddingUnavailable, FileSearchError) as error:
+        raise ServiceUnavailableError(f"{error}{more}") from error
+    except NoCollection:
+        raise ConflictError("The vector store is not ready; try again in a moment.") from None
+    except FunctionError as error:
+        raise BadRequestError(str(error), code="invalid_value") from None

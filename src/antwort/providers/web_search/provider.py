@@ -17,15 +17,16 @@ from antwort.provider import (
     FunctionError,
     Histogram,
     Hosted,
+    HtmlPage,
     OutboundError,
     Provider,
     ToolResult,
     function,
+    html_line,
 )
 from antwort.providers.web_search import report
 from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
 from antwort.providers.web_search.brave import Brave
-from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
 from antwort.providers.web_search.pages import PageReading, read_page
 from antwort.providers.web_search.searxng import SearXNG
@@ -225,8 +226,8 @@ class WebSearch(Provider[WebSearchSettings]):
                 continue
             key = url.partition("://")[2].rstrip("/")
             if key not in found:
-                title = report.cut(plain(one.title[:_LONGEST_FIELD]) or url, report.LONGEST_TITLE)
-                found[key] = SearchResult(title, url, plain(one.snippet[:_LONGEST_FIELD]), one.published)
+                title = report.cut(html_line(one.title[:_LONGEST_FIELD]) or url, report.LONGEST_TITLE)
+                found[key] = SearchResult(title, url, html_line(one.snippet[:_LONGEST_FIELD]), one.published)
             if len(found) == most:
                 break
         return list(found.values())
@@ -273,7 +274,7 @@ class WebSearch(Provider[WebSearchSettings]):
         url, page = await self._open(ctx, url, options)
         return ToolResult(report.matches(ctx, url, page, pattern))
 
-    async def _open(self, ctx: Context, url: str, options: Options) -> tuple[str, PageText]:
+    async def _open(self, ctx: Context, url: str, options: Options) -> tuple[str, HtmlPage]:
         """Open a page; also return its address in its one spelling."""
         url = normalised(url) or url
         if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):

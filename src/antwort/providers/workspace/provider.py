@@ -4,14 +4,13 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typing_extensions import override
 
 from antwort.provider import (
-    APIError,
     Context,
     Counter,
     Field,
@@ -19,13 +18,16 @@ from antwort.provider import (
     FunctionError,
     FunctionUnavailableError,
     NotFoundError,
+    Provider,
     ToolResult,
+    as_function_errors,
     function,
     sandbox_of,
     store_file,
 )
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
+from antwort.providers.workspace.settings import WorkspaceSettings
 from antwort.providers.workspace.shell import (
     BESIDES,
     DELETED,
@@ -52,10 +54,15 @@ _ALONE = "default"
 FilePath = Annotated[str, Field(min_length=1, description="Relative to the workspace.")]
 
 
-class Workspace(WorkspaceRoutes):
+class Workspace(Provider[WorkspaceSettings]):
     """A folder to work in: commands in a sandbox, and files."""
 
     commands = Counter("commands_total", "Commands, by how they ended.", ["ending"])
+
+    def __init__(self, settings: WorkspaceSettings | None = None) -> None:
+        super().__init__(settings)
+        self._management = WorkspaceRoutes(self.settings)
+        self.parts = (self._management,)
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -66,6 +73,7 @@ class Workspace(WorkspaceRoutes):
         await self._sandbox.prepare()
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces, limits=own.limits())
+        self._management.folders = self.folders
         await self.folders.open()
         self._slots = self.slots(own.concurrency)
         self._writers = self.slots(own.concurrency, f"{self.name}_files")
@@ -171,14 +179,14 @@ class Workspace(WorkspaceRoutes):
         async def chunks() -> AsyncIterator[bytes]:
             yield text.encode(errors="replace")
 
-        with _told():
+        with as_function_errors():
             return await store_file(self.folders.files(folder), path, chunks(), self.settings.limits())
 
     @contextlib.asynccontextmanager
     async def _folder(self, ctx: Context, *, written: bool = True) -> AsyncIterator[FolderInUse]:
         """Use the workspace of a call."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 using = self.folders.in_use(lambda: self._asked(ctx), written=written)
                 used = await stack.enter_async_context(using)
             try:
@@ -208,12 +216,3 @@ def _state(used: FolderInUse) -> tuple[bool, bool]:
     """Tell whether a folder is gone, and whether it is full."""
     is_deleted = used.is_deleted
     return is_deleted, not is_deleted and used.is_full
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model what is a refusal for clients."""
-    try:
-        yield
-    except APIError as error:
-        raise FunctionError(error.message) from error

@@ -10,9 +10,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
+from antwort.documents.child import parsed
+from antwort.documents.document import UnreadableError
+from antwort.documents.formats.html import HtmlLimits, _Tokens, decoded_html, html_charset, html_line, read_html
 from antwort.provider import one_line
-from antwort.providers.web_search import markup
-from antwort.providers.web_search.markup import plain, readable, sniffed_charset
 
 PIECES = 100_000 if os.environ.get("ANTWORT_TEST_FULL") else 20_000
 
@@ -54,7 +55,7 @@ PIECES = 100_000 if os.environ.get("ANTWORT_TEST_FULL") else 20_000
     ],
 )
 def test_a_snippet_is_one_line_of_plain_text(given_text: str, expected: str) -> None:
-    assert plain(given_text) == expected
+    assert html_line(given_text) == expected
 
 
 PAGE = """<!doctype html><html><head><title>The &amp; title</title><style>p {}</style></head><body>
@@ -68,15 +69,15 @@ PAGE = """<!doctype html><html><head><title>The &amp; title</title><style>p {}</
 
 
 def test_a_page_is_readable_text_without_what_stands_around_it() -> None:
-    page = readable(PAGE)
+    page = read_html(PAGE)
     assert page.title == "The & title"
-    assert page.text == ("# Heading\n\nOne two three.\n\n- a\n- b\n\ndef f():\n    return 1\n\n| k | v\n\nLast\nline")
+    assert page.text == ("# Heading\n\nOne two three.\n\n- a\n- b\n\ndef f():\n    return 1\n\nk | v\n\nLast\nline")
 
 
 def test_the_main_part_stands_for_a_page_if_there_is_enough_of_it() -> None:
     long = "word " * 100
-    assert readable(f"<div>around</div><main><p>{long}</p></main><div>around</div>").text == long.strip()
-    assert readable("<div>around</div><main>short</main>").text == "around\nshort"
+    assert read_html(f"<div>around</div><main><p>{long}</p></main><div>around</div>").text == long.strip()
+    assert read_html("<div>around</div><main>short</main>").text == "around\nshort"
 
 
 @pytest.mark.parametrize(
@@ -88,17 +89,17 @@ def test_the_main_part_stands_for_a_page_if_there_is_enough_of_it() -> None:
     ],
 )
 def test_the_encoding_named_in_the_head_is_found(body: bytes, charset: str | None) -> None:
-    assert sniffed_charset(body) == charset
+    assert html_charset(body) == charset
 
 
 @given(st.text(alphabet="<>/!-\"'= abp&#;x\n[]?\x00é") | st.text())
 @example("<" * 100)
 @example("<a b='" * 20)
 def test_whatever_the_text_is_something_printable_comes_out(text: str) -> None:
-    line = plain(text)
+    line = html_line(text)
     assert line == one_line(line)
     assert "\n" not in line
-    readable(text)
+    read_html(text)
 
 
 @pytest.mark.parametrize(
@@ -124,8 +125,8 @@ def test_whatever_the_text_is_something_printable_comes_out(text: str) -> None:
 )
 def test_hostile_input_comes_to_an_end(piece: str) -> None:
     """What is quadratic here would take minutes."""
-    readable(piece * PIECES)
-    plain(piece * PIECES)
+    read_html(piece * PIECES)
+    html_line(piece * PIECES)
 
 
 def steps(function: Callable[[], object]) -> int:
@@ -146,17 +147,19 @@ def steps(function: Callable[[], object]) -> int:
 
 
 @pytest.mark.parametrize("piece", ["<p>x", "<div>", "</zz>", "<!>x", "<b>x", "<p hidden>x", "<title></title>"])
-def test_after_very_many_tags_a_page_takes_no_more_work(piece: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markup, "_MOST_TAGS", 1000)
-    assert steps(lambda: readable(piece * 20_000)) < 1.1 * steps(lambda: readable(piece * 2000))
+def test_after_very_many_tags_a_page_takes_no_more_work(piece: str) -> None:
+    few = HtmlLimits(tags=1000)
+    assert steps(lambda: read_html(piece * 20_000, few)) < 1.1 * steps(lambda: read_html(piece * 2000, few))
 
 
 def test_of_attributes_the_library_gets_only_that_they_hide() -> None:
     """The time that it needs grows with their square."""
     many = " ".join(f"a{number}" for number in range(40_000))
-    source = "".join(piece.source for piece in markup._Tokens(f"<p {many}>x<p {many} STYLE='display:none'>y").pieces())
+    source = "".join(
+        piece.source for piece in _Tokens(f"<p {many}>x<p {many} STYLE='display:none'>y", HtmlLimits()).pieces()
+    )
     assert source == "<p>x</p><p hidden>y"
-    assert readable(f"<p {many}>x<p {many} hidden>y").text == "x"
+    assert read_html(f"<p {many}>x<p {many} hidden>y").text == "x"
 
 
 @pytest.mark.parametrize(
@@ -170,12 +173,12 @@ def test_of_attributes_the_library_gets_only_that_they_hide() -> None:
     ],
 )
 def test_an_element_is_hidden_by_what_its_attributes_say(attributes: str, hides: bool) -> None:
-    assert readable(f"<p {attributes}>x</p>").text == ("" if hides else "x")
+    assert read_html(f"<p {attributes}>x</p>").text == ("" if hides else "x")
 
 
 def test_an_element_whose_attributes_are_too_many_to_look_at_is_hidden_if_it_may_be() -> None:
     many = "a " * 100_001
-    assert readable(f"<p {many} hidden>x</p><p {many}>y</p>").text == "y"
+    assert read_html(f"<p {many} hidden>x</p><p {many}>y</p>").text == "y"
 
 
 PAGES = Path(__file__).parent / "pages"
@@ -184,8 +187,55 @@ PAGES = Path(__file__).parent / "pages"
 @pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.html")))
 def test_a_page_is_read_as_a_reader_sees_it(name: str) -> None:
     """Each page has its title, an empty line and its text beside it."""
-    page = readable((PAGES / f"{name}.html").read_text())
+    page = read_html((PAGES / f"{name}.html").read_text())
     assert f"{page.title}\n\n{page.text}\n" == (PAGES / f"{name}.txt").read_text()
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in PAGES.glob("*.html")))
+def test_an_uploaded_file_has_the_text_of_the_page_that_it_was(name: str) -> None:
+    data = (PAGES / f"{name}.html").read_bytes()
+    page = read_html(decoded_html(data))
+    if not page.text:
+        with pytest.raises(UnreadableError, match="There is no text in it"):
+            parsed(data, f"{name}.html")
+        return
+    document = parsed(data, f"{name}.html")
+    assert (document.title, document.text.rstrip("\n")) == (page.title, page.text)
+    assert [block.start for block in document.blocks] == [0, *(block.end for block in document.blocks[:-1])]
+
+
+def test_headings_tables_and_code_are_known_as_such() -> None:
+    document = parsed(PAGE.encode(), "page.html")
+    kinds = {document.text[block.start : block.end].strip(): block.kind for block in document.blocks}
+    assert kinds["# Heading"] == "heading"
+    assert kinds["k | v"] == "table"
+    assert kinds["def f():\n    return 1"] == "code"
+    assert kinds["- a\n- b"] == "paragraph"
+    assert {block.headings for block in document.blocks} == {("Heading",)}
+
+
+@pytest.mark.parametrize(
+    ("cells", "text"),
+    [
+        ("<td>a<td><p>b<p>c<tr><td colspan=2>d", "a | b c\nd"),
+        ("<td>a<br>b<td><a href=x>c</a>", "a b | c"),
+        ("<td hidden>HIDDEN<td>a<tr hidden><td>HIDDEN", "a"),
+        ("<td>a<td><ul><li>b<li>c</ul>", "a\n\n- b\n- c"),
+        ("<td>a<td><table><tr><td>b<td>c</table>", "a\n\nb | c"),
+        ("<td><h1>a</h1>b", "# a\n\nb"),
+        (f"<td>a<td>{'word ' * 201}", f"a\n{'word ' * 201}".strip()),
+        ("<td><td>", ""),
+    ],
+)
+def test_a_table_with_data_has_a_line_for_each_row_and_one_for_the_layout_has_none(cells: str, text: str) -> None:
+    assert read_html(f"<table><tr>{cells}</table>").text == text
+
+
+def test_a_file_is_read_to_its_end_and_a_page_as_far_as_it_may_take() -> None:
+    words = "word " * 500_000
+    assert parsed(f"<html><p>{words}<p>end".encode(), "long.html").text.endswith("end\n\n")
+    assert 1_990_000 < len(read_html(f"<p>{words}<p>end").text) < 2_000_000
+    assert read_html("<p>x" * 300, HtmlLimits(tags=200)).text.count("x") == 199
 
 
 def test_there_are_enough_pages_and_none_shows_what_is_hidden() -> None:
@@ -207,7 +257,7 @@ TAGS = (
 @example(["<ruby>", "<rt>"])
 def test_however_deep_a_page_is_its_tree_is_not(tags: list[str]) -> None:
     """The time that the library needs grows with the depth: of a million elements inside each other, for hours."""
-    source = "".join(piece.source for piece in markup._Tokens("".join(tags) * 400).pieces())
+    source = "".join(piece.source for piece in _Tokens("".join(tags) * 400, HtmlLimits()).pieces())
     assert depth(source) < 500
 
 
@@ -225,6 +275,26 @@ def depth(source: str) -> int:
     return deepest
 
 
+def test_a_file_that_is_nested_very_deeply_is_read() -> None:
+    assert parsed(b"<html><body>" + b"<div>" * 5_000 + b"deep", "nested.html").text == "deep\n\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "charset", "text"),
+    [
+        (b"caf\xe9", None, "café"),
+        (b"caf\xc3\xa9", None, "café"),
+        (b"caf\xe9", "latin-1", "café"),
+        (b"caf\xc3\xa9", "nonsense", "café"),
+        (b"caf\xc3\xa9", "punycode", "café"),
+        (b"caf\xc3\xa9", "hex", "café"),
+        (b'<meta charset="latin-1">caf\xe9', "utf-8", '<meta charset="latin-1">caf\ufffd'),
+    ],
+)
+def test_a_page_is_decoded_as_it_says_or_as_its_server_says(data: bytes, charset: str | None, text: str) -> None:
+    assert decoded_html(data, charset) == text
+
+
 def test_what_is_hidden_deep_inside_a_page_stays_hidden() -> None:
-    page = readable("<div>" * 100 + "<p hidden>HIDDEN</p><p>shown</p>" + "</div>" * 100 + "<p hidden>HIDDEN</p>")
+    page = read_html("<div>" * 100 + "<p hidden>HIDDEN</p><p>shown</p>" + "</div>" * 100 + "<p hidden>HIDDEN</p>")
     assert page.text == "shown"

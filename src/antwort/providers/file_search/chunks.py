@@ -1,5 +1,6 @@
-"""Chunks that are longer than the embedding model reads: each further window is a point of its own that is never shown.
+"""Chunks as they are written: their ids, and the windows of long ones.
 
+Of a chunk that is longer than the embedding model reads, each further window is a point of its own that is never shown.
 A window has no text, so that no search by words finds it and nothing is counted twice. Its name is the id of its chunk,
 and its index is below 0; file and attributes are the chunk's, so that filters and deletions reach it.
 """
@@ -8,10 +9,20 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID, uuid5
 
+from antwort.providers.file_search.ingestion.store_files import StoreFileValue
 from antwort.providers.file_search.vectors.base import Chunk, Hit
 
-_SPACE = UUID("3d0f3f0e-0b1c-5a77-8f0b-9a4d5f6c2e11")
+_CHUNKS = UUID("0f1b7f64-5a43-5d0b-9c1e-2f3a6f0b7d58")
+"""The namespace of the ids of chunks."""
+_WINDOWS = UUID("3d0f3f0e-0b1c-5a77-8f0b-9a4d5f6c2e11")
 """The namespace of the ids of windows."""
+
+
+def chunk_id(store_id: str, value: StoreFileValue, number: int) -> str:
+    """Return the id of a chunk of a file: the same whenever the same content is cut in the same way."""
+    chunking = value.chunking
+    parts = (store_id, value.file_id, value.sha256, str(chunking.size), str(chunking.overlap), str(number))
+    return str(uuid5(_CHUNKS, "/".join(parts)))
 
 
 def windows_of(chunk: Chunk, vectors: Sequence[Sequence[float]]) -> list[Chunk]:
@@ -38,4 +49,4 @@ def chunk_of(hit: Hit) -> str | None:
 
 
 def _window_id(chunk_id: str, number: int) -> str:
-    return str(uuid5(_SPACE, f"{UUID(chunk_id)}/{number}"))
+    return str(uuid5(_WINDOWS, f"{UUID(chunk_id)}/{number}"))

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 
 from antwort.provider import ChildProcess, tied
-from antwort.providers.file_search.ingestion.reception import Reception
+from antwort.providers.file_search.ingestion.listener import WorkerListener
 
 logger = logging.getLogger(__name__)
 
@@ -17,16 +17,16 @@ _NICENESS = 19
 """How far such a worker stands back: whoever asks the server something does not wait for it."""
 
 
-class Companions:
+class LocalWorkers:
     """Keeps a number of worker processes as long as there is work; whoever looks at the queue says so again and again.
 
     Those of a server that was killed end with it; the next one has others take up their work.
     """
 
-    def __init__(self, command: Callable[..., list[str]], count: int, reception: Reception) -> None:
+    def __init__(self, command: Callable[..., list[str]], count: int, listener: WorkerListener) -> None:
         self._command = tied(command("ingest", "watch", "--idle", f"{IDLE:g}"), niceness=_NICENESS)
         self._count = count
-        self._reception = reception
+        self._listener = listener
         self._running: list[ChildProcess] = []
         self._needed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -62,7 +62,7 @@ class Companions:
                 if process.returncode:
                     logger.warning("ingestion worker %d has ended with code %d", process.pid, process.returncode)
             self._running = [process for process in self._running if process.returncode is None]
-            for _ in range(self._count - max(len(self._running), self._reception.inside)):
+            for _ in range(self._count - max(len(self._running), self._listener.workers)):
                 await self._start()
 
     async def _start(self) -> None:
