@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.concurrency.large_work import LargeWork
+from antwort.config.defaults import TENANTS
 from antwort.context import Context
 from antwort.context.run_services import Place, ValueKind, Values, Variable, Variables, VariableScope
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, RateLimitError
@@ -49,7 +50,7 @@ T = TypeVar("T")
 class ValueLimits(Struct, frozen=True):
     """How much may be kept."""
 
-    value: int = 100 * 1024**2
+    value: int = TENANTS.max_value_bytes
     """Bytes of one value."""
     tenant: int | None = None
     """Bytes of all values of a tenant."""

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Self, TypeVar
 
+from antwort.config.defaults import STORAGE
 from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, config_errors, connect
 from antwort.storage.postgres.dialect import joined
 from antwort.storage.postgres.session import Outage, Session
@@ -71,8 +72,8 @@ class PostgresStore(Store):
         cls,
         url: str,
         *,
-        pool_size: int = 8,
-        reconnect: float = 10.0,
+        pool_size: int = STORAGE.pool_size,
+        reconnect: float = STORAGE.reconnect,
         limits: TimeLimits = LIMITS,
         migrations: Migrations = MIGRATIONS,
     ) -> Self:

@@ -7,13 +7,13 @@ from typing import Self, TypeAlias
 
 from typing_extensions import override
 
+from antwort.config.defaults import STORAGE
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
 from antwort.storage.sql.store import Store, read_a_little
 from antwort.storage.sql.transactions import reads
 from antwort.storage.sqlite.connection import (
-    BUSY_SECONDS,
     SqliteDatabase,
     Synchronous,
     config_errors,
@@ -49,8 +49,8 @@ class SqliteStore(Store):
         cls,
         path: Path,
         *,
-        synchronous: Synchronous = "normal",
-        busy_timeout: float = BUSY_SECONDS,
+        synchronous: Synchronous = STORAGE.synchronous,
+        busy_timeout: float = STORAGE.busy_timeout,
         reserve: int = 0,
         migrations: Migrations = MIGRATIONS,
     ) -> Self:
