@@ -14,13 +14,14 @@ from typing import Any
 
 import psycopg
 
+from antwort.concurrency.backoff import Backoff
 from antwort.storage.postgres.connection import SHORTEST, PostgresAddress, PostgresConnection, TimeLimits, connect
 from antwort.storage.postgres.dialect import PostgresDatabase
 from antwort.storage.postgres.failures import is_passing, report, report_unavailable
 from antwort.storage.sql.database import Transaction
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two attempts; each pause is twice the last one."""
+_ATTEMPTS = Backoff(0.02, 1.0)
+"""Seconds between two attempts."""
 _LITTLE = 0.4
 """The part of the time for a connection with which nobody tries to make one, if that was in vain a moment ago."""
 _READ_ONLY = "25006"
@@ -55,7 +56,7 @@ class Outage:
 
     def known(self) -> bool:
         """Tell whether it was away a moment ago."""
-        return time.monotonic() - self.last < LONGEST_PAUSE
+        return time.monotonic() - self.last < _ATTEMPTS.longest
 
     def note(self, error: psycopg.OperationalError) -> None:
         """Take note that somebody tried in vain to connect."""
@@ -108,7 +109,7 @@ class Session:
         """Do something and return what it returns, once that is safe; raise what the caller shall see."""
         doubt: _LostError | None = None
         deadline = work.deadline  # a write whose end is not known fails then, too: nobody waits longer to know
-        pause, attempts = FIRST_PAUSE, 0
+        pauses, attempts = _ATTEMPTS.pauses(), 0
         while True:
             attempts += 1
             try:
@@ -129,8 +130,7 @@ class Session:
                     raise report(error) from error
             else:
                 return doubt.value if doubt is not None and value is False else value
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            time.sleep(next(pauses))
 
     def _attempt(self, work: Work) -> Any:
         """Do it once, and leave a connection that can be used, or none."""
@@ -184,7 +184,7 @@ class Session:
 
     def _is_alive(self) -> bool:
         """Tell whether the server gives a sign of life, be it that it refuses us."""
-        if time.monotonic() - self._outage.silent < LONGEST_PAUSE:  # somebody else has just asked
+        if time.monotonic() - self._outage.silent < _ATTEMPTS.longest:  # somebody else has just asked
             return False
         try:
             connect(self._address, self._limits).close()
