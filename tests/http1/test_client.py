@@ -17,7 +17,7 @@ import uvloop
 from tests.support.certificates import certificates
 
 from antwort.http1.client import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
-from antwort.http1.kept_bytes import MOST_FILES, KeptBytes
+from antwort.http1.shared_bytes import MOST_FILES, MemoryFiles, SharedBytes
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -446,7 +446,7 @@ def open_files() -> int:
 def test_a_request_whose_end_is_kept_arrives_whole_each_time(
     size: int, ahead: int, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    kept = KeptBytes(random.Random(size).randbytes(size))
+    kept = SharedBytes(random.Random(size).randbytes(size))
     parts = [b"POST /x HTTP/1.1\r\nhost: h\r\n", b"content-length: %d\r\n\r\n" % (ahead + size), b"a" * ahead, kept]
     received: list[bytes] = []
 
@@ -473,7 +473,7 @@ async def test_a_request_whose_end_is_kept_is_encrypted_as_any_other(
 ) -> None:
     ours, theirs = certificates(tmp_path, "localhost")
     monkeypatch.setattr(ssl, "create_default_context", lambda: theirs)
-    kept, received = KeptBytes(b"secret" * 50_000), []
+    kept, received = SharedBytes(b"secret" * 50_000), []
     left = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -496,7 +496,7 @@ async def test_a_request_whose_end_is_kept_is_encrypted_as_any_other(
 
 
 async def test_what_is_kept_is_in_a_file_from_its_second_use_on_and_until_it_is_forgotten() -> None:
-    kept = KeptBytes(b"x" * 300_000)
+    kept = SharedBytes(b"x" * 300_000)
     before, held = open_files(), []
     async with serving(answering_parts(len(kept) + 1)) as (client, _):
         for _ in range(3):
@@ -510,17 +510,23 @@ async def test_what_is_kept_is_in_a_file_from_its_second_use_on_and_until_it_is_
 
 
 async def test_what_is_kept_is_in_a_few_files_only_however_much_there_is() -> None:
-    many, before = [KeptBytes(b"%d" % number * 300_000) for number in range(2 * MOST_FILES)], open_files()
+    many = [SharedBytes(b"%d" % number * 300_000) for number in range(2 * MOST_FILES)]
+    files, others = MemoryFiles(), MemoryFiles()
     with socket.socket() as closed:
-        for kept in [*many, *many]:
-            assert kept.send(closed.fileno(), after=b"a", most=1) == 0
-    assert open_files() == before + MOST_FILES
-    del many, kept
-    assert open_files() == before
+        before = open_files()
+
+        def send_all(files: MemoryFiles) -> int:
+            assert {kept.send(closed.fileno(), after=b"a", most=1, files=files) for kept in many} == {0}
+            return open_files() - before
+
+        assert [send_all(files) for _ in range(3)] == [0, MOST_FILES, MOST_FILES]
+        assert send_all(others) == 2 * MOST_FILES  # another client has files of its own, and uses those there are
+        many.clear()
+        assert open_files() == before
 
 
 async def test_a_server_that_does_not_read_gets_a_kept_end_as_fast_as_it_reads() -> None:
-    kept, go_on = KeptBytes(b"0123456789abcdef" * (LARGE // 16)), asyncio.Event()
+    kept, go_on = SharedBytes(b"0123456789abcdef" * (LARGE // 16)), asyncio.Event()
     received: list[bytes] = []
 
     async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -540,7 +546,7 @@ async def test_a_server_that_does_not_read_gets_a_kept_end_as_fast_as_it_reads()
 
 
 async def test_a_server_that_leaves_is_an_error_for_a_kept_end_too() -> None:
-    kept = KeptBytes(b"x" * 300_000)
+    kept = SharedBytes(b"x" * 300_000)
 
     async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if state.connections == 1:

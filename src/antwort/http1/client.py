@@ -17,8 +17,8 @@ import httptools
 from typing_extensions import override
 
 from antwort.concurrency.slots import Slots
-from antwort.http1.kept_bytes import KeptBytes
 from antwort.http1.proxies import Proxy
+from antwort.http1.shared_bytes import MemoryFiles, SharedBytes
 
 Parts: TypeAlias = Sequence[bytes | memoryview]
 """Bytes in parts that follow each other: what is sent often need not be copied each time."""
@@ -277,8 +277,8 @@ class Connection(asyncio.Protocol):
 
         A server that answers before it has read all has heard enough.
         """
-        if isinstance(request[-1], KeptBytes):
-            request = self._send_kept(request[:-1], request[-1])
+        if isinstance(request[-1], SharedBytes):
+            request = self._send_shared(request[:-1], request[-1])
             if not request:
                 return
         if sum(map(len, request)) <= SLICE:
@@ -298,19 +298,19 @@ class Connection(asyncio.Protocol):
                 await asyncio.sleep(0)
         self._unsent = False
 
-    def _send_kept(self, first: Parts, kept: KeptBytes) -> Parts:
-        """Let the system send at once what it can of a request that it has the end of; return the rest.
+    def _send_shared(self, first: Parts, shared: SharedBytes) -> Parts:
+        """Let the system send at once what it can of a request whose end others have as well; return the rest.
 
         That goes past the transport, which has to be open and to have nothing to send itself.
         """
         transport, begin = self.transport, b"".join(first)
         size = len(begin)
         if self._handle is None or size > MAX_HEAD or transport.is_closing() or transport.get_write_buffer_size():
-            return [begin, kept]
-        taken = kept.send(self._handle, after=begin, most=SLICE)
-        if taken == size + len(kept):
+            return [begin, shared]
+        taken = shared.send(self._handle, after=begin, most=SLICE, files=self._client.files)
+        if taken == size + len(shared):
             return ()
-        return [memoryview(begin)[taken:], memoryview(kept)[max(taken - size, 0) :]]
+        return [memoryview(begin)[taken:], memoryview(shared)[max(taken - size, 0) :]]
 
     @property
     def begun(self) -> bool:
@@ -480,6 +480,7 @@ class Http1Client:
         self._server_hostname = server_hostname or host
         self._proxy = proxy
         self.slots = Slots(limit) if slots is None else slots
+        self.files = MemoryFiles()
         self.idle: list[Connection] = []
         """Connections that are kept for the next exchange; those used last are at the end, and taken first."""
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -505,7 +506,7 @@ class Http1Client:
         connection: Connection | None = None
         try:
             while True:
-                connection = self._kept() or await self._connect(connect_timeout)
+                connection = self._idle_connection() or await self._connect(connect_timeout)
                 connection.tenant = tenant
                 connection.begin(silence)
                 try:
@@ -545,7 +546,7 @@ class Http1Client:
         left = self.idle[0].idle_since - oldest if self.idle else 0.0
         self._shrinking = loop.call_later(left, self._shrink, loop) if self.idle else None
 
-    def _kept(self) -> Connection | None:
+    def _idle_connection(self) -> Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
         idle = self.idle
         oldest = monotonic() - MAX_IDLE
