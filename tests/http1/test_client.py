@@ -16,7 +16,14 @@ import pytest
 import uvloop
 from tests.support.certificates import certificates
 
-from antwort.http1.client import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
+from antwort.http1.client import (
+    HIGH_WATER,
+    ClosedError,
+    ConnectTimeoutError,
+    Http1Client,
+    Http1Connection,
+    ProtocolError,
+)
 from antwort.http1.shared_bytes import MOST_FILES, MemoryFiles, SharedBytes
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
@@ -69,7 +76,7 @@ async def one_request(state: Server, reader: asyncio.StreamReader) -> None:
     state.requests += 1
 
 
-async def read_all(reply: Connection) -> bytes:
+async def read_all(reply: Http1Connection) -> bytes:
     body = b""
     while part := await reply.chunk():
         body += part
@@ -143,7 +150,7 @@ async def test_what_comes_before_anything_was_asked_is_no_answer(monkeypatch: py
     async with serving(answering(OK)) as (client, _):
         connect = client._connect
 
-        async def connect_and_hear(seconds: float) -> Connection:
+        async def connect_and_hear(seconds: float) -> Http1Connection:
             connection = await connect(seconds)
             connection.data_received(OK)
             return connection
@@ -407,13 +414,13 @@ async def test_who_is_cancelled_when_the_answer_comes_too_early_leaves_no_half_r
 
     async with serving(handler) as (client, _):
         asked = asyncio.ensure_future(client.exchange(a_large_request(), connect_timeout=5, silence=30))
-        complete = Connection.on_message_complete
+        complete = Http1Connection.on_message_complete
 
-        def complete_and_cancel(self: Connection) -> None:
+        def complete_and_cancel(self: Http1Connection) -> None:
             complete(self)
             asked.cancel()
 
-        monkeypatch.setattr(Connection, "on_message_complete", complete_and_cancel)
+        monkeypatch.setattr(Http1Connection, "on_message_complete", complete_and_cancel)
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert (client.idle, client.slots.taken) == ([], 0)
@@ -619,7 +626,7 @@ async def test_connections_that_nobody_needs_are_closed(monkeypatch: pytest.Monk
         assert await ask(client) == b"hello"
 
 
-def socket_of(connection: Connection) -> socket.socket:
+def socket_of(connection: Http1Connection) -> socket.socket:
     """Return what a connection has from the system."""
     opened: socket.socket = connection.transport.get_extra_info("socket")
     assert opened.fileno() >= 0

@@ -4,8 +4,8 @@ import msgspec
 
 from antwort.backends import ModelRouter
 from antwort.concurrency.large_work import LargeWork
-from antwort.concurrency.pace import Pace
 from antwort.concurrency.stragglers import Stragglers
+from antwort.concurrency.turns import Pace
 from antwort.config import EngineConfig
 from antwort.context.run_services import Values
 from antwort.engine.sealing import Sealer

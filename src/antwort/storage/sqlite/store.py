@@ -22,10 +22,10 @@ from antwort.storage.sqlite.connection import (
     open_reader,
     open_writer,
 )
+from antwort.storage.sqlite.maintenance import prepare
 from antwort.storage.sqlite.reserve import DiskReserve
 from antwort.storage.sqlite.room import empty_log
 from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
-from antwort.storage.sqlite.upgrade import prepare
 
 READERS = 2
 
