@@ -21,7 +21,7 @@ from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
-from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_places, secret_values
+from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_paths, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.context.values import Values
 from antwort.documents.parser import DocumentParser, ParsingLimits
@@ -243,9 +243,9 @@ class Antwort:
     def _sandbox_rules(self, providers: Iterable[FunctionProvider]) -> SandboxRules:
         """Return what code in the sandbox may not see: all that the configuration names, and itself."""
         own = self.config.sandbox
-        private = {key: place for key, place in named_places(self.config) if not key.startswith("sandbox.")}
+        private = {key: place for key, place in named_paths(self.config) if not key.startswith("sandbox.")}
         for provider in providers:
-            private |= named_places(getattr(provider, "settings", None), f"providers.{provider.name}")
+            private |= named_paths(getattr(provider, "settings", None), f"providers.{provider.name}")
         if self.loaded.path is not None:
             private["the configuration"] = self.loaded.path
         return SandboxRules(

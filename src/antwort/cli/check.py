@@ -26,8 +26,8 @@ from antwort.functions.discovery import given_at
 from antwort.functions.registration import Registration, examine
 from antwort.sandbox.mounts import MountSpace
 from antwort.storage import database_url
+from antwort.storage.maintenance import current, location
 from antwort.storage.schema.revisions import needs_upgrade
-from antwort.storage.upgrade import current, location
 from antwort.storage.urls import is_postgres, sqlite_path
 
 EXIT_PROBLEMS = 2

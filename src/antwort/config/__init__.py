@@ -22,7 +22,6 @@ from antwort.config.engine import (
 )
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
 from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
-from antwort.config.places import named_places
 from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.server import (
     ApiKeyConfig,
@@ -34,7 +33,7 @@ from antwort.config.server import (
     ServerConfig,
     TenantLimitsConfig,
 )
-from antwort.config.settings import Settings
+from antwort.config.settings import Settings, named_paths
 from antwort.config.template import commented_config
 
 __all__ = [
@@ -70,7 +69,7 @@ __all__ = [
     "is_duration",
     "load_config",
     "mask_urls",
-    "named_places",
+    "named_paths",
     "read_age",
     "secret_values",
     "short_duration",

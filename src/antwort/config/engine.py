@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
 
+from antwort.config.defaults import RUNS, STORAGE
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.settings import Seldom, Settings
 from antwort.lazy_imports import compiled_on_use
@@ -165,9 +166,11 @@ class PriceConfig(Settings, defer_build=True):
 class RunConfig(Settings):
     """What one run may take: an agent with all the agents below it, over all responses that continue it."""
 
-    max_depth: int = Field(default=5, ge=0, description="How deep agents may be nested; 0 lets nobody start others.")
-    max_agents: PositiveInt = Field(default=1000, description="Agents, the first included.")
-    max_in_flight: PositiveInt = Field(default=16, description="Calls of models at the same time.")
+    max_depth: int = Field(
+        default=RUNS.max_depth, ge=0, description="How deep agents may be nested; 0 lets nobody start others."
+    )
+    max_agents: PositiveInt = Field(default=RUNS.max_agents, description="Agents, the first included.")
+    max_in_flight: PositiveInt = Field(default=RUNS.max_in_flight, description="Calls of models at the same time.")
     max_tokens: PositiveInt | None = Field(default=10_000_000, description="Tokens read and written.")
     max_cost: float | None = Field(default=None, gt=0, description="Cost, by `engine.prices`.")
     max_time: Duration | None = Field(
@@ -299,15 +302,17 @@ class StorageConfig(Settings):
         description="sqlite:///path or postgresql://user:password@host/database; SQLite below the data folder if none.",
     )
     synchronous: Literal["normal", "full"] = Field(
-        default="normal", description="SQLite: survive a crash of the process (normal) or of the machine (full)."
+        default=STORAGE.synchronous,
+        description="SQLite: survive a crash of the process (normal) or of the machine (full).",
     )
     busy_timeout: Duration = Field(
-        default=5.0,
+        default=STORAGE.busy_timeout,
         description="SQLite: time to wait for a process that holds the database, before a request fails.",
     )
-    pool_size: PositiveInt = Field(default=8, description="PostgreSQL: connections at the same time.")
+    pool_size: PositiveInt = Field(default=STORAGE.pool_size, description="PostgreSQL: connections at the same time.")
     reconnect: Duration = Field(
-        default=10.0, description="PostgreSQL: time to wait for a server that is away, before a request fails."
+        default=STORAGE.reconnect,
+        description="PostgreSQL: time to wait for a server that is away, before a request fails.",
     )
     disk_reserve: ByteSize = Field(
         default=ByteSize(16 * 1024**2),

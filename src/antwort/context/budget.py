@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
+from antwort.config.defaults import RUNS
 from antwort.errors import FunctionError
 from antwort.wire.responses import NO_USAGE, Usage
 
@@ -20,10 +21,10 @@ Pause = Literal["over", "parked", "broken_off"]
 class RunLimits(Struct, frozen=True):
     """What all agents of one run may take together; None is no limit."""
 
-    depth: int = 5
+    depth: int = RUNS.max_depth
     """How deep agents may be nested below the root."""
-    agents: int = 1000
-    in_flight: int = 16
+    agents: int = RUNS.max_agents
+    in_flight: int = RUNS.max_in_flight
     """Calls of models at the same time."""
     tokens: int | None = None
     cost: float | None = None

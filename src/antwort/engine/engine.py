@@ -8,9 +8,9 @@ import msgspec
 
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, is_large
-from antwort.concurrency.pace import Pace
 from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
+from antwort.concurrency.turns import Pace
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
 from antwort.context.values import Values

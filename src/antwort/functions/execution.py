@@ -18,6 +18,7 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.concurrency.turns import Turns
+from antwort.config.defaults import FunctionDefaults
 from antwort.context import Context, Progress
 from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
@@ -26,7 +27,7 @@ from antwort.context.variables import Variables
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall, ToolResult
-from antwort.functions.entry import Defaults, RegisteredFunction, permits
+from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
@@ -55,7 +56,7 @@ class Execution:
         audit: AuditLog | None,
         tracer: Tracer | None,
         redactor: Redactor,
-        defaults: Defaults,
+        defaults: FunctionDefaults,
         http: HttpClient | None,
         queues: Queues,
     ) -> None:

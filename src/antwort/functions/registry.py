@@ -17,13 +17,14 @@ from antwort.concurrency.contained_tasks import SpawnedTasks
 from antwort.concurrency.queues import Queues
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import ApprovalPolicy
+from antwort.config.defaults import FUNCTIONS, FunctionDefaults
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
 from antwort.context.variables import Variables
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor, ToolResult
-from antwort.functions.entry import Defaults, RegisteredFunction, permits
+from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.execution import Execution
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
@@ -81,28 +82,40 @@ class FunctionRegistry(ToolExecutor):
         tracer: Tracer | None = None,
         redactor: Redactor | None = None,
         strict_names: bool = False,
-        timeout: float | None = 60.0,
-        max_output: int = 100_000,
-        concurrency: int | None = None,
-        threads: int = 32,
-        grace: float = 1.0,
-        max_hanging: int = 16,
-        spill: int | None = 4000,
-        max_referenced: int = 16 * 1024**2,
-        start_timeout: float | None = 120.0,
-        close_timeout: float | None = 15.0,
+        timeout: float | None = FUNCTIONS.timeout,
+        max_output: int = FUNCTIONS.max_output,
+        concurrency: int | None = FUNCTIONS.concurrency,
+        threads: int = FUNCTIONS.threads,
+        grace: float = FUNCTIONS.grace,
+        max_hanging: int = FUNCTIONS.max_hanging,
+        spill: int | None = FUNCTIONS.spill,
+        max_referenced: int = FUNCTIONS.max_referenced,
+        start_timeout: float | None = FUNCTIONS.start_timeout,
+        close_timeout: float | None = FUNCTIONS.close_timeout,
         http: HttpClient | None = None,
         queues: Queues | None = None,
     ) -> None:
         self.metrics = metrics if metrics is not None else Metrics("library")
         self._redactor = redactor or Redactor()
         self._function_metrics = FunctionMetrics(self.metrics)
+        defaults = FunctionDefaults(
+            timeout=timeout,
+            max_output=max_output,
+            spill=spill,
+            max_referenced=max_referenced,
+            threads=threads,
+            grace=grace,
+            max_hanging=max_hanging,
+            start_timeout=start_timeout,
+            close_timeout=close_timeout,
+            concurrency=concurrency,
+        )
         self._execution = Execution(
             metrics=self._function_metrics,
             audit=audit,
             tracer=tracer,
             redactor=self._redactor,
-            defaults=Defaults(timeout, max_output, concurrency, threads, grace, max_hanging, spill, max_referenced),
+            defaults=defaults,
             http=http,
             queues=queues or Queues(),
         )

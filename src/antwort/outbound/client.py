@@ -33,7 +33,7 @@ from antwort.outbound.addresses import (
     read_url,
     shown,
 )
-from antwort.outbound.connections import Connections
+from antwort.outbound.connections import OutboundConnections
 
 if TYPE_CHECKING:
     import yarl
@@ -73,7 +73,7 @@ class Outbound(HttpClient):
         self._allowed = Allowed(self._settings.allow)
         self._resolve = resolve or _resolve
         self._proxies = proxies
-        self._connections = Connections(self._settings.max_connections, tls)
+        self._connections = OutboundConnections(self._settings.max_connections, tls)
 
     @override
     async def fetch(

@@ -13,9 +13,9 @@ from antwort.http1.client import (
     MAX_HEAD,
     BusyError,
     ClosedError,
-    Connection,
     ConnectTimeoutError,
     Http1Client,
+    Http1Connection,
     ProtocolError,
     TooLongError,
 )
@@ -39,7 +39,7 @@ _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
 _FORBIDDEN = ("\r", "\n", "\0")
 
 
-class Connections:
+class OutboundConnections:
     """Connections for pages, which are not kept: nobody else should get them; and those to services, which are."""
 
     def __init__(self, most: int, tls: ssl.SSLContext | None) -> None:
@@ -151,7 +151,7 @@ def _message(method: str, path: str, headers: Mapping[str, str], body: bytes | N
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + (body or b"")
 
 
-async def _read(connection: Connection, whose: str, limit: int) -> bytes:
+async def _read(connection: Http1Connection, whose: str, limit: int) -> bytes:
     """Return the body of an answer as it was before its compression, up to a limit that holds before and after it."""
     encoding = connection.headers.get("content-encoding", "").strip().lower()
     if encoding not in _PACKED | {"", "identity"}:

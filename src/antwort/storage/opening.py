@@ -13,9 +13,9 @@ from antwort.concurrency.undisturbed import in_any_case
 from antwort.config import Config, S3Config
 from antwort.storage.base import Records
 from antwort.storage.forwarding import ForwardingRecords
+from antwort.storage.maintenance import current
 from antwort.storage.sql.store import Store
 from antwort.storage.sqlite import SqliteStore
-from antwort.storage.upgrade import current
 from antwort.storage.urls import database_url, is_postgres, postgres_module, sqlite_path
 
 

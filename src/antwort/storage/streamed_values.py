@@ -11,6 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from antwort.concurrency.large_work import LargeWork
+from antwort.config.defaults import TENANTS
 from antwort.context.values import Place
 from antwort.context.variables import ValueKind, Variable
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, RateLimitError
@@ -48,7 +49,7 @@ T = TypeVar("T")
 class ValueLimits(Struct, frozen=True):
     """How much may be kept."""
 
-    value: int = 100 * 1024**2
+    value: int = TENANTS.max_value_bytes
     """Bytes of one value."""
     tenant: int | None = None
     """Bytes of all values of a tenant."""

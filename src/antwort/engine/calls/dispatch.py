@@ -8,7 +8,7 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from antwort.concurrency.letting_go import is_many, let_go
+from antwort.concurrency.large_work import is_many, let_go
 from antwort.context import Progress, Source
 from antwort.context.suspension import Suspension
 from antwort.engine.calls.answers import Answer, is_waiting

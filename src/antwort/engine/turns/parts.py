@@ -6,8 +6,8 @@ import msgspec
 
 from antwort.backends import ModelRouter
 from antwort.concurrency.large_work import LargeWork
-from antwort.concurrency.pace import Pace
 from antwort.concurrency.stragglers import Stragglers
+from antwort.concurrency.turns import Pace
 from antwort.config import EngineConfig
 from antwort.context.values import Values
 from antwort.engine.calls.answers import Answer

@@ -9,8 +9,7 @@ from http import HTTPStatus
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
-from antwort.concurrency.waiters import Waiters
-from antwort.server.http.flow_control import FlowControl
+from antwort.server.http.flow_control import FlowControl, Waiters
 from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
 
 logger = logging.getLogger(__name__)

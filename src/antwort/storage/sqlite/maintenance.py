@@ -1,4 +1,4 @@
-"""The revision of a SQLite database.
+"""Maintenance of a SQLite database: its revision, and the space of what was deleted.
 
 One that is up to date, and a new one, are dealt with in a few milliseconds. Only a database that has to be migrated
 makes Alembic be imported.
@@ -11,7 +11,7 @@ from pathlib import Path
 
 from antwort.errors import ConfigError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head, needs_upgrade
-from antwort.storage.sqlite.connection import config_errors, connect, create_file
+from antwort.storage.sqlite.connection import config_errors, connect, create_file, primary_code
 
 
 def current(path: Path) -> str | None:
@@ -71,3 +71,31 @@ def _revision(database: sqlite3.Connection, path: Path) -> str | None:
         "The database belongs to another program: it has tables, but no revision of antwort. Use another file.",
         where=str(path),
     )
+
+
+def vacuum(path: Path) -> tuple[int, int]:
+    """Write a database anew, as small as it can be, and return the bytes it takes, before and after.
+
+    Whoever writes meanwhile waits.
+    """
+    with config_errors(path), closing(connect(path)) as database:
+        before = _size(database)
+        try:
+            database.execute("PRAGMA auto_vacuum = INCREMENTAL")  # from now on the file can shrink on a full disk
+            database.execute("VACUUM")
+            # The new file is in the log still; what readers hold of it follows at a later checkpoint.
+            database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        except sqlite3.Error as error:
+            if primary_code(error) == sqlite3.SQLITE_FULL:
+                raise ConfigError(
+                    f"There is not enough room to write the database anew: up to {before:,} bytes are needed, here and"
+                    " in the folder for temporary files (SQLITE_TMPDIR).",
+                    where=str(path),
+                ) from error
+            raise
+        return before, _size(database)
+
+
+def _size(database: sqlite3.Connection) -> int:
+    (pages,), (size,) = (database.execute(f"PRAGMA {name}").fetchone() for name in ("page_count", "page_size"))
+    return int(pages) * int(size)

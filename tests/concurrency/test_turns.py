@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from antwort.concurrency.pace import Pace
+from antwort.concurrency.turns import Pace
 
 PATIENCE = 60.0
 

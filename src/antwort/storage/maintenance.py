@@ -1,7 +1,9 @@
-"""The revision of a database: which it has, and how it gets the one it should have."""
+"""Maintenance of a database: which revision it has, how it gets the right one, and the space of what was deleted."""
+
+from dataclasses import dataclass
 
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
-from antwort.storage.sqlite import upgrade as sqlite
+from antwort.storage.sqlite import maintenance as sqlite
 from antwort.storage.urls import is_postgres, postgres_module, sqlite_path
 
 
@@ -24,3 +26,20 @@ def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
         postgres_module().upgrade(url, migrations=migrations)
     else:
         sqlite.upgrade(sqlite_path(url), migrations=migrations)
+
+
+@dataclass(frozen=True, slots=True)
+class Vacuumed:
+    """What it came to, in bytes."""
+
+    before: int
+    after: int
+
+
+def vacuum(url: str) -> Vacuumed:
+    """Vacuum a database that is up to date; a ConfigError says what prevents it. This may take long.
+
+    A SQLite file is written anew and becomes as small as it can be; whoever writes meanwhile waits. In PostgreSQL
+    nobody waits, and the space is used again.
+    """
+    return Vacuumed(*(postgres_module().vacuum(url) if is_postgres(url) else sqlite.vacuum(sqlite_path(url))))

@@ -1,4 +1,7 @@
-"""The revision of a PostgreSQL database. Its tables are always made by the migrations, new ones too."""
+"""Maintenance of a PostgreSQL database: its revision, and the space of what was deleted.
+
+Its tables are always made by the migrations, new ones too.
+"""
 
 import importlib
 from contextlib import closing
@@ -9,7 +12,9 @@ from antwort.storage.schema.revisions import MIGRATIONS, Migrations, needs_upgra
 
 _KEY = 0x616E74776F7274
 """Whoever changes the tables holds the advisory lock of this number; the letters are ours."""
-_TABLES = "SELECT to_regclass('alembic_version') IS NOT NULL, to_regclass('responses') IS NOT NULL"
+_TABLES_THERE = "SELECT to_regclass('alembic_version') IS NOT NULL, to_regclass('responses') IS NOT NULL"
+_TABLES = ("responses", "entries", "events", "conversations", "conversation_items", "records")
+_SIZE = "SELECT " + " + ".join(f"pg_total_relation_size('{table}')" for table in _TABLES)
 
 
 def location(url: str) -> str:
@@ -48,7 +53,7 @@ def _revision(connection: PostgresConnection, address: PostgresAddress) -> str |
             f"PostgreSQL {OLDEST // 10000} or newer is needed, and this is {connection.info.server_version // 10000}.",
             where=str(address),
         )
-    versioned, ours = connection.execute(_TABLES).fetchone() or (False, False)
+    versioned, ours = connection.execute(_TABLES_THERE).fetchone() or (False, False)
     if versioned:
         row = connection.execute("SELECT version_num FROM alembic_version").fetchone()
         if row is not None:
@@ -60,3 +65,19 @@ def _revision(connection: PostgresConnection, address: PostgresAddress) -> str |
             where=str(address),
         )
     return None
+
+
+def vacuum(url: str) -> tuple[int, int]:
+    """Vacuum the tables of antwort and return the bytes they take, before and after."""
+    address = PostgresAddress.of(url)
+    with config_errors(address), closing(connect(address)) as connection:
+        connection.execute("SET statement_timeout = 0")
+        before = _size(connection)
+        for table in _TABLES:
+            connection.execute(f"VACUUM (ANALYZE) {table}")
+        return before, _size(connection)
+
+
+def _size(connection: PostgresConnection) -> int:
+    row = connection.execute(_SIZE).fetchone()
+    return 0 if row is None else int(row[0])
