@@ -95,10 +95,10 @@ class WorkerThreads:
     def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let threads end that nobody has needed for long."""
         last = loop.time() - self._patience
-        kept = next((place for place, worker in enumerate(self._idle) if worker.idle_since > last), len(self._idle))
-        for worker in self._idle[:kept]:
+        count = next((index for index, worker in enumerate(self._idle) if worker.idle_since > last), len(self._idle))
+        for worker in self._idle[:count]:
             worker.stop()
-        del self._idle[:kept]
+        del self._idle[:count]
         self._shrinking = None
         if self._idle:
             self._shrinking = loop.call_at(self._idle[0].idle_since + self._patience, self._shrink, loop)

@@ -12,7 +12,7 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from antwort.config.layers import Layer, canonical_key
 from antwort.config.model import Config, ProviderConfig
-from antwort.config.origins import Origin, ShownValue, nearest, shown_values
+from antwort.config.origins import Origin, VisibleValue, nearest, visible_values
 from antwort.config.problems import Problem, problems_of, raised
 from antwort.config.secrets import is_secret_name
 from antwort.config.settings import alternatives, is_model, types_at
@@ -172,9 +172,9 @@ class LoadedConfig(Struct, frozen=True):
         """Return where a dotted key was given, or else the nearest key around it."""
         return nearest(self.origins, canonical_key(key))
 
-    def entries(self) -> list[ShownValue]:
+    def entries(self) -> list[VisibleValue]:
         """Return every value with its origin, secrets masked."""
-        return shown_values(self.config, self.origins)
+        return visible_values(self.config, self.origins)
 
 
 def load_config(

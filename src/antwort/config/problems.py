@@ -122,7 +122,7 @@ def _message(
     secret = _is_hidden(path, model, origin)
     text = text.replace(value, MASK) if secret and isinstance(value, str) and value else mask_urls(text)
     if kind != "missing" and not secret:
-        text += _shown(value)
+        text += _given_value(value)
     return text + _cure(kind, value, origin)
 
 
@@ -138,7 +138,7 @@ def _reason(details: ErrorDetails) -> str:
     return plain or details["msg"][:1].lower() + details["msg"][1:]
 
 
-def _shown(value: Any) -> str:
+def _given_value(value: Any) -> str:
     """Return ` (got 70000)` for a scalar; lists and mappings are not shown, for they may hold secrets."""
     if isinstance(value, str):
         value = mask_urls(value)
