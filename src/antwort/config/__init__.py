@@ -8,7 +8,9 @@ from antwort.config.durations import (
     written_duration,
 )
 from antwort.config.engine import (
+    BLOB_STORES,
     DEMO,
+    DIALECTS,
     AgentConfig,
     Approval,
     ApprovalPolicy,
@@ -20,6 +22,7 @@ from antwort.config.engine import (
     S3Config,
     StorageConfig,
 )
+from antwort.config.extensions import ExtensionKind
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
 from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
 from antwort.config.places import named_places
@@ -34,21 +37,26 @@ from antwort.config.server import (
     ServerConfig,
     TenantLimitsConfig,
 )
-from antwort.config.settings import Settings
+from antwort.config.settings import Choice, Extension, Settings
 from antwort.config.template import commented_config
 
 __all__ = [
+    "BLOB_STORES",
     "DEMO",
+    "DIALECTS",
     "AgentConfig",
     "ApiKeyConfig",
     "Approval",
     "ApprovalPolicy",
     "AuthConfig",
     "BackendConfig",
+    "Choice",
     "Config",
     "ConnectionsConfig",
     "Duration",
     "EngineConfig",
+    "Extension",
+    "ExtensionKind",
     "FunctionsConfig",
     "JwtConfig",
     "KeepConfig",

@@ -3,8 +3,9 @@
 import os
 import types
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 
 from pydantic import (
     AliasChoices,
@@ -136,6 +137,24 @@ class Settings(BaseModel):
         for name in secret_fields(cls):
             _read_secret(values, name)
         return values
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An extension that is chosen with settings of its own."""
+
+    name: str
+    """Its name, or the 'module:Class' that `use` gives."""
+    given: Mapping[str, Any]
+    """The settings that were given with it; those that are secret are a SecretStr."""
+
+    def shown(self) -> dict[str, Any]:
+        """Return the keys that choose it, as a configuration has them."""
+        return {"use" if ":" in self.name else "name": self.name, **self.given}
+
+
+Choice: TypeAlias = str | Extension
+"""Which extension there is to be: the name of one, its 'module:Class', or either with settings of its own."""
 
 
 class Seldom:

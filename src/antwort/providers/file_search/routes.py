@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
+from antwort.extensions import parse_filter
 from antwort.provider import (
     BadRequestError,
     ConflictError,
@@ -33,7 +34,6 @@ from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores, expired
 from antwort.providers.file_search.vectors.base import Chunk, VectorStoreBackend
-from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.windows import windows_of
 from antwort.providers.file_search.wire import (
     AttachFile,

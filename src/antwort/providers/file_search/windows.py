@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID, uuid5
 
-from antwort.providers.file_search.vectors.base import Chunk, Hit
+from antwort.extensions import Chunk, Hit
 
 _SPACE = UUID("3d0f3f0e-0b1c-5a77-8f0b-9a4d5f6c2e11")
 """The namespace of the ids of windows."""

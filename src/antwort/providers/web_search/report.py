@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from antwort.extensions import Findings, SearchResult
 from antwort.provider import Context, Source, fenced, one_line, steady_mark
-from antwort.providers.web_search.adapter import Findings, SearchResult
 from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
 
