@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from antwort.backends.http.remote import AnswerReader, EventReader, RemoteBackend
     from antwort.concurrency.queues import Queue
     from antwort.config import BackendConfig, Choice, ExtensionKind, Settings
+    from antwort.errors import BadGatewayError
     from antwort.files.base import Blobs
     from antwort.sandbox import Sandbox, SandboxLimits, SandboxProcess
     from antwort.search.embedding import EMBEDDINGS, EmbeddingClient, queries_at_once
@@ -79,6 +80,7 @@ __all__ = [
     "AnswerReader",
     "Attributes",
     "BackendConfig",
+    "BadGatewayError",
     "Blobs",
     "ChatDialect",
     "Choice",
@@ -172,6 +174,7 @@ _HOME = {
         "ExtensionKind",
         "Settings",
     ),
+    "antwort.errors": ("BadGatewayError",),
     "antwort.files.base": ("Blobs",),
     "antwort.sandbox": (
         "Sandbox",

@@ -30,6 +30,19 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     return () if annotation is type(None) else (annotation,)
 
 
+def metadata_of(field: FieldInfo) -> list[Any]:
+    """Return what is said of a field, or of one of the alternatives that its type has."""
+    found, left = list(field.metadata), [field.annotation]
+    while left:
+        annotation = left.pop()
+        if get_origin(annotation) is Annotated:
+            found += get_args(annotation)[1:]
+            left.append(get_args(annotation)[0])
+        elif get_origin(annotation) in (Union, types.UnionType):
+            left += get_args(annotation)
+    return found
+
+
 def is_secret_type(annotation: Any) -> bool:
     """Tell whether values of this type hide themselves."""
     return any(kind in (SecretStr, SecretBytes) for kind in alternatives(annotation))

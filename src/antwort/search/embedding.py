@@ -16,7 +16,7 @@ class EmbeddingClient(Protocol):
 
     async def check(self) -> None:
         """Raise ConfigError if what it needs is not installed, or not right. Nobody is asked, nor anything loaded."""
-        return None  # noqa: PLR1711, RET501 - who needs nothing does not write it
+        return None  # noqa: RET501 - who needs nothing does not write it
 
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return a vector for each text, in order, all of the same length; raise EmbeddingUnavailable otherwise.

@@ -141,7 +141,7 @@ class WebSearch(Provider[WebSearchSettings]):
     def __init__(self, settings: WebSearchSettings | None = None, *, adapter: SearchEngine | None = None) -> None:
         super().__init__(settings)
         chosen = self.settings.backend
-        self._engine = chosen if isinstance(chosen, str) else chosen.name
+        self._engine = (chosen if isinstance(chosen, str) else chosen.name).rpartition(":")[2]
         self._adapter = adapter or SEARCH_ENGINES.make(chosen, key="backend", around=dict(self.settings))
 
     @override
