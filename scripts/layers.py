@@ -12,6 +12,10 @@ LAYERS = {
     "engine/": (
         "from a request to a response: plan, tools, window, loop, model turns, dispatch, approvals, emitter, journal"
     ),
+    "extensions.py": (
+        "the facade of what is behind: vector databases, embeddings, re-rankers, search engines, dialects, "
+        "blob stores, sandboxes"
+    ),
     "backends/": (
         "model servers: routing, resilience, the Chat Completions dialects, the Responses API, token "
         "counts, the demo model"
@@ -27,6 +31,7 @@ LAYERS = {
         "where code runs that a model wrote: namespaces, control groups, a user of its own, a filter of "
         "system calls; the folders of tenants that it works in"
     ),
+    "search/": "the seams of search: vector databases, embeddings, re-rankers, search engines",
     "observability/": "metrics, logs, audit log, traces, redaction",
     "config/": "typed settings, loading, origins",
     "callables.py": "what Python says about a callable: how it runs, its hints, its docstring",

@@ -25,7 +25,7 @@ from tests.support.qdrant import qdrant, qdrant_line, qdrant_server
 from tests.support.s3 import bucket, s3_server
 
 import antwort
-from antwort.functions import discovery
+from antwort.config import installed
 from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
 from antwort.sandbox.control_groups import ControlGroups
@@ -54,9 +54,9 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem")
 
 # What is installed stays the same. To read it takes a tenth of what it takes to make an app, and there are thousands.
-_packages = discovery._packages
+_packages = installed.packages
 _packages_on = functools.cache(lambda _path: _packages())
-discovery._packages = lambda: _packages_on(tuple(sys.path))
+installed.packages = lambda: _packages_on(tuple(sys.path))
 
 # So does what sandboxes can use here. A server that starts finds out by trying it; what has worked is not tried again.
 _try_out, _works, _worked = disk_kinds.try_out, ControlGroups._works, set[tuple[object, ...]]()

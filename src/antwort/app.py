@@ -425,7 +425,8 @@ class Antwort:
         settings = self.config.limits.per_tenant
         room = limits.check_room if limits.counts_bytes else None
         bounds = FileLimits(settings.max_file_bytes, settings.max_files_bytes)
-        return StoredFiles(storage.store.files, open_blobs(storage.bucket, storage.blobs), bounds, check_room=room)
+        blobs = open_blobs(storage.bucket, storage.blobs, self.config.storage.files)
+        return StoredFiles(storage.store.files, blobs, bounds, check_room=room)
 
     def _new_input_files(self, large_work: LargeWork) -> InputFiles:
         parser = DocumentParser(self.sandbox, ParsingLimits(seconds=_READING))

@@ -16,7 +16,7 @@ SOURCE = Path(__file__).parents[2] / "src" / "antwort"
 
 RANK = rank(LAYERS) | {"__main__": 0}
 ENGINE_RANK = rank(ROOMS)
-FACADE = "antwort.provider"
+FACADES = ("antwort.provider", "antwort.extensions")
 
 
 def modules() -> list[Path]:
@@ -58,8 +58,8 @@ def forbidden_imports(path: Path) -> Iterator[str]:
         target = name.split(".")[1]
         if part == "providers":
             own = ".".join(("antwort", *path.relative_to(SOURCE).parts[:2]))
-            if name != FACADE and not name.startswith(own):
-                yield f"line {line}: a provider imports only {FACADE}, not {name}"
+            if name not in FACADES and not name.startswith(own):
+                yield f"line {line}: a provider imports only {' and '.join(FACADES)}, not {name}"
         elif part != "__init__":
             if target not in RANK:
                 yield f"line {line}: nobody imports {name}"
@@ -154,7 +154,7 @@ def test_the_checks_find_what_they_look_for(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "errors.py").write_text("import antwort.providers.mine\nA = 'mine'\n")
     assert violations(forbidden_imports) == [
         "errors.py, line 1: nobody imports antwort.providers.mine",
-        "providers/mine/b.py, line 2: a provider imports only antwort.provider, not antwort.errors",
+        f"providers/mine/b.py, line 2: a provider imports only {' and '.join(FACADES)}, not antwort.errors",
         "wire/a.py, line 1: wire may not import antwort.server, which is above it",
         "wire/a.py, line 2: nobody imports antwort.nowhere",
         "wire/a.py, line 4: wire may not import antwort.runs, which is above it",

@@ -8,7 +8,9 @@ from antwort.config.durations import (
     written_duration,
 )
 from antwort.config.engine import (
+    BLOB_STORES,
     DEMO,
+    DIALECTS,
     AgentConfig,
     Approval,
     ApprovalPolicy,
@@ -20,6 +22,7 @@ from antwort.config.engine import (
     S3Config,
     StorageConfig,
 )
+from antwort.config.extensions import ExtensionKind
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
 from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
 from antwort.config.secrets import mask_urls, secret_values
@@ -33,21 +36,26 @@ from antwort.config.server import (
     ServerConfig,
     TenantLimitsConfig,
 )
-from antwort.config.settings import Settings, named_paths
+from antwort.config.settings import Choice, Extension, Settings, named_paths
 from antwort.config.template import commented_config
 
 __all__ = [
+    "BLOB_STORES",
     "DEMO",
+    "DIALECTS",
     "AgentConfig",
     "ApiKeyConfig",
     "Approval",
     "ApprovalPolicy",
     "AuthConfig",
     "BackendConfig",
+    "Choice",
     "Config",
     "ConnectionsConfig",
     "Duration",
     "EngineConfig",
+    "Extension",
+    "ExtensionKind",
     "FunctionsConfig",
     "JwtConfig",
     "KeepConfig",

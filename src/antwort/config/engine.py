@@ -7,7 +7,8 @@ from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, m
 
 from antwort.config.defaults import RUNS, STORAGE
 from antwort.config.durations import Age, Duration, Seconds
-from antwort.config.settings import Seldom, Settings
+from antwort.config.extensions import ExtensionKind
+from antwort.config.settings import Choice, Seldom, Settings
 from antwort.lazy_imports import compiled_on_use
 
 _HOST = compiled_on_use(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
@@ -24,6 +25,10 @@ _WRITTEN = frozenset(
 
 DEMO = "demo"
 """What stands for the demo model in the place of a URL."""
+
+
+DIALECTS: ExtensionKind[Any] = ExtensionKind("antwort.dialects", "dialect", default="chat", members=("run", "models"))
+"""What model servers speak; each is made from its settings, its name, its `BackendConfig` and its queue."""
 
 
 class BackendConfig(Settings, defer_build=True):
@@ -57,8 +62,8 @@ class BackendConfig(Settings, defer_build=True):
     connection_wait: Duration = Field(
         default=10.0, description="Time to wait for one of them while all are in use; then a request is refused (503)."
     )
-    api: Literal["chat", "responses"] = Field(
-        default="chat", description="What it speaks: Chat Completions, or the Responses API."
+    api: Annotated[Choice, DIALECTS] = Field(
+        default="chat", description="What it speaks: Chat Completions, the Responses API, or another dialect."
     )
     tool_calls: Literal["auto", "native", "prompted"] = Field(
         default="auto",
@@ -294,6 +299,12 @@ class S3Config(Settings, defer_build=True):
     )
 
 
+BLOB_STORES: ExtensionKind[Any] = ExtensionKind(
+    "antwort.blob_stores", "blob store", members=("write", "read", "delete", "close")
+)
+"""What keeps the bytes of files; each is made from its settings and a folder below the data folder."""
+
+
 class StorageConfig(Settings):
     """Where responses are kept."""
 
@@ -320,6 +331,10 @@ class StorageConfig(Settings):
     )
     keep: KeepConfig = Field(default=KeepConfig(), description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
+    files: Annotated[Choice, BLOB_STORES] | None = Field(
+        default=None,
+        description="What keeps the bytes of files; `s3` if that section is given, else `disk`: the data folder.",
+    )
     s3: Annotated[S3Config, Seldom()] | None = Field(
         default=None, description="Keep the bytes of files in a bucket; they are below the data folder if none."
     )

@@ -9,6 +9,7 @@ from pydantic import BaseModel, SecretStr
 from typing_extensions import override
 
 from antwort.config.secrets import MASK, is_header_map, is_secret_collection, is_secret_name, mask_urls
+from antwort.config.settings import Extension
 
 
 class Origin(Struct, frozen=True):
@@ -78,6 +79,8 @@ def _leaves(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool
         # The types of a model say what is secret; `limits.per_key` is not.
         for name, inner in value:
             yield from _leaves(join(key, name), inner, origins, secret=is_header_map(name, inner))
+    elif isinstance(value, Extension):
+        yield from _leaves(key, value.shown(), origins, secret=secret)
     elif isinstance(value, dict) and value:
         for name, inner in value.items():
             hidden = secret or _is_secret(name, inner)

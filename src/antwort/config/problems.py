@@ -111,7 +111,7 @@ def _message(
     also_known: Sequence[str],
 ) -> str:
     kind, value = details["type"], details["input"]
-    if kind == "secret_file":
+    if kind in {"secret_file", "extension"}:
         return details["msg"]
     if kind == "extra_forbidden" and len(path) == 1 and str(path[0]) in _ELSEWHERE:
         return f"{_PLAIN[kind]}: it is {_ELSEWHERE[str(path[0])]}"

@@ -3,8 +3,9 @@
 import os
 import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import (
@@ -28,6 +29,19 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(inner for member in get_args(annotation) for inner in alternatives(member))
     return () if annotation is type(None) else (annotation,)
+
+
+def metadata_of(field: FieldInfo) -> list[Any]:
+    """Return what is said of a field, or of one of the alternatives that its type has."""
+    found, left = list(field.metadata), [field.annotation]
+    while left:
+        annotation = left.pop()
+        if get_origin(annotation) is Annotated:
+            found += get_args(annotation)[1:]
+            left.append(get_args(annotation)[0])
+        elif get_origin(annotation) in (Union, types.UnionType):
+            left += get_args(annotation)
+    return found
 
 
 def is_secret_type(annotation: Any) -> bool:
@@ -137,6 +151,24 @@ class Settings(BaseModel):
         for name in secret_fields(cls):
             _read_secret(values, name)
         return values
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An extension that is chosen with settings of its own."""
+
+    name: str
+    """Its name, or the 'module:Class' that `use` gives."""
+    given: Mapping[str, Any]
+    """The settings that were given with it; those that are secret are a SecretStr."""
+
+    def shown(self) -> dict[str, Any]:
+        """Return the keys that choose it, as a configuration has them."""
+        return {"use" if ":" in self.name else "name": self.name, **self.given}
+
+
+Choice: TypeAlias = str | Extension
+"""Which extension there is to be: the name of one, its 'module:Class', or either with settings of its own."""
 
 
 class Seldom:

@@ -10,11 +10,11 @@ from tests.providers.file_search.ingestion.stage import IngestionStage, ingestin
 from tests.providers.file_search.stage import tool
 from tests.support.embeddings import EmbeddingServer
 
+from antwort.extensions import Hit
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.search import FoundChunk
 from antwort.providers.file_search.store_record import VectorStoreRecord
-from antwort.providers.file_search.vectors.base import Hit
 from antwort.storage.base import Kept
 from antwort.testing import call, turn
 

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from uuid import UUID, uuid5
 
+from antwort.extensions import Chunk, Hit
 from antwort.providers.file_search.ingestion.store_files import StoreFileValue
-from antwort.providers.file_search.vectors.base import Chunk, Hit
 
 _CHUNKS = UUID("0f1b7f64-5a43-5d0b-9c1e-2f3a6f0b7d58")
 """The namespace of the ids of chunks."""

@@ -11,6 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
 
+from antwort.extensions import RERANKERS, VECTOR_DATABASES, VectorDatabase, parse_filter
 from antwort.provider import (
     BadRequestError,
     ConfigError,
@@ -46,16 +47,14 @@ from antwort.providers.file_search.ingestion.store_files import ChunkPosition, S
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
-from antwort.providers.file_search.reranking import Reranker
+from antwort.providers.file_search.reranking import SecondRanking
 from antwort.providers.file_search.routes import READ, VectorStoreRoutes
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.store_counts import Recounter
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend
-from antwort.providers.file_search.vectors.build import make_backend
-from antwort.providers.file_search.vectors.filters import parse_filter
+from antwort.providers.file_search.vectors.base import Filter
 from antwort.providers.file_search.vectors.guarded import Guarded
 from antwort.providers.file_search.wire import ToolOptions
 
@@ -161,7 +160,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         self,
         settings: FileSearchSettings | None = None,
         *,
-        backend: VectorStoreBackend | None = None,
+        backend: VectorDatabase | None = None,
         embedding: EmbeddingClient | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
@@ -176,12 +175,10 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     @property
     @override
     def one_process(self) -> str | None:
-        if self._given[0] is not None or self.settings.vector_backend != "embedded":
+        if self._given[0] is not None:
             return None
-        return (
-            "the embedded vector database belongs to one process; "
-            "set 'vector_backend' to qdrant or pgvector, or have one worker"
-        )
+        reason: str | None = VECTOR_DATABASES.declared(self.settings.vector_backend, "one_process")
+        return reason
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -189,7 +186,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         async with contextlib.AsyncExitStack() as closing:
             self._embedding = embedding or await make_embedding(self.settings, self.services.http)
             closing.push_async_callback(self._embedding.close)
-            self._backend = Guarded(backend or make_backend(self.settings, self.services))
+            self._backend = Guarded(backend or self._make_database())
             closing.push_async_callback(self._backend.close)
             try:
                 await self._backend.health()  # what only the operator can mend stops the start
@@ -204,7 +201,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
             )
             slots = self.slots(queries_at_once(self._embedding), "embedding")
             self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time, slots)
-            self._reranker = self._make_reranker()
+            self._reranker = self._make_reranker(closing)
             housekeeping = asyncio.create_task(
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
             )
@@ -263,9 +260,19 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         closing.push_async_callback(_end, watching)
         return attached
 
-    def _make_reranker(self) -> Reranker | None:
-        url = self.settings.rerank_url
-        return None if url is None else Reranker(self.services.http, url, self.settings, self._count_rerank)
+    def _make_database(self) -> VectorDatabase:
+        own = self.settings
+        return VECTOR_DATABASES.make(own.vector_backend, self.services, key="vector_backend", around=own.sections())
+
+    def _make_reranker(self, closing: contextlib.AsyncExitStack) -> SecondRanking | None:
+        own = self.settings
+        if own.reranker is None and own.rerank_url is None:
+            return None
+        service = RERANKERS.make(own.reranker or "http", self.services.http, key="reranker", around=own.of("rerank_"))
+        closing.push_async_callback(service.close)
+        return SecondRanking(
+            service, candidates=own.rerank_candidates, timeout=own.rerank_timeout, on_end=self._count_rerank
+        )
 
     def _count_rerank(self, status: str, seconds: float) -> None:
         self.reranks.labels(status).inc()

@@ -4,6 +4,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
+from antwort.extensions import parse_filter
 from antwort.provider import (
     BadRequestError,
     ConflictError,
@@ -26,7 +27,6 @@ from antwort.providers.file_search.store_record import StoreState, VectorStoreRe
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import VectorStores
 from antwort.providers.file_search.vectors.base import Chunk
-from antwort.providers.file_search.vectors.filters import parse_filter
 from antwort.providers.file_search.wire import (
     CreateVectorStore,
     DeletedPoints,

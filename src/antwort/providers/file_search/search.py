@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from antwort.extensions import FEWEST, joint_scores, likenesses
 from antwort.provider import FunctionError, Slots
 from antwort.providers.file_search.chunks import chunk_of
 from antwort.providers.file_search.embedding.base import EmbeddingClient, queries_at_once
@@ -14,7 +15,6 @@ from antwort.providers.file_search.ingestion.store_files import ChunkPosition
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
-from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores, likenesses
 from antwort.providers.file_search.wire import RankingOptions
 
 logger = logging.getLogger(__name__)

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 from typing_extensions import override
 
+from antwort.extensions import SEARCH_ENGINES, Findings, SearchEngine, SearchError, SearchResult
 from antwort.provider import (
     JSON,
     Context,
@@ -25,15 +26,11 @@ from antwort.provider import (
     html_line,
 )
 from antwort.providers.web_search import report
-from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
-from antwort.providers.web_search.brave import Brave
 from antwort.providers.web_search.options import Options, Size
 from antwort.providers.web_search.pages import PageReading, read_page
-from antwort.providers.web_search.searxng import SearXNG
 from antwort.providers.web_search.settings import WebSearchSettings
 from antwort.providers.web_search.urls import normalised, within
 
-ADAPTERS: Mapping[str, Callable[[WebSearchSettings], SearchAdapter]] = {"searxng": SearXNG, "brave": Brave}
 _SITES = 5
 """Domains that a query names; with more of them the results are only sifted."""
 _SIFTED = 20
@@ -142,9 +139,11 @@ class WebSearch(Provider[WebSearchSettings]):
         full_name="antwort_websearch_pages_total",
     )
 
-    def __init__(self, settings: WebSearchSettings | None = None, *, adapter: SearchAdapter | None = None) -> None:
+    def __init__(self, settings: WebSearchSettings | None = None, *, adapter: SearchEngine | None = None) -> None:
         super().__init__(settings)
-        self._adapter = adapter or ADAPTERS[self.settings.backend](self.settings)
+        chosen = self.settings.backend
+        self._engine = (chosen if isinstance(chosen, str) else chosen.name).rpartition(":")[2]
+        self._adapter = adapter or SEARCH_ENGINES.make(chosen, key="backend", around=dict(self.settings))
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -180,13 +179,13 @@ class WebSearch(Provider[WebSearchSettings]):
             return ToolResult(report.not_live("Nothing was searched"), item=_search_item(query, (), options.size))
         said = await self._search_measured(ctx, query, options)
         found = self._sifted(said, options)
-        self.returned.labels(self.settings.backend).observe(len(found))
+        self.returned.labels(self._engine).observe(len(found))
         text = report.results(ctx, query, found, said, options)
         return ToolResult(text, item=_search_item(query, found, options.size))
 
     async def _search_measured(self, ctx: Context, query: str, options: Options) -> Findings:
         """Search, count how it ended, and take the time."""
-        backend, limit = self.settings.backend, self.settings.timeout
+        backend, limit = self._engine, self.settings.timeout
         started, status = time.perf_counter(), "error"
         try:
             async with asyncio.timeout(limit), self._slots.taken_by(ctx.tenant):

@@ -4,8 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from antwort.extensions import Findings, SearchResult
 from antwort.provider import Context, HtmlPage, Source, fenced, html_line, one_line, steady_mark
-from antwort.providers.web_search.adapter import Findings, SearchResult
 from antwort.providers.web_search.options import Options, Size
 
 _ORIGIN = "the web"

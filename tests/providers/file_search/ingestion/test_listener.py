@@ -17,7 +17,7 @@ from tests.providers.file_search.ingestion.stage import IngestionStage, ingestin
 from tests.providers.file_search.stage import PATIENCE, on_loop
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 
-from antwort.providers.file_search.errors import VectorStoreUnavailable
+from antwort.extensions import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.listener import WorkerListener
 from antwort.providers.file_search.ingestion.messages import (

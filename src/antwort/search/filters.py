@@ -5,8 +5,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any, cast, get_args
 
-from antwort.provider import BadRequestError, FunctionError, did_you_mean
-from antwort.providers.file_search.vectors.base import (
+from antwort.errors import BadRequestError, FunctionError, did_you_mean
+from antwort.search.vectors import (
     Attributes,
     CompareOp,
     Comparison,
@@ -51,6 +51,15 @@ def storable(text: str) -> str:
 def whole(number: float) -> float:
     """Return a number as an int if that is what it is, and a float has it exactly: 1.0 is 1."""
     return int(number) if abs(number) <= 2**53 and number == int(number) else number
+
+
+def stored_attributes(attributes: Attributes) -> dict[str, Scalar]:
+    """Return attributes as a database can keep them."""
+    return {storable(key): _stored_value(value) for key, value in attributes.items()}
+
+
+def _stored_value(value: Scalar) -> Scalar:
+    return storable(value) if isinstance(value, str) else value if isinstance(value, bool) else whole(value)
 
 
 def parse_filter(value: Any, where: str = "filters") -> Filter:
