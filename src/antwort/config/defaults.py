@@ -56,18 +56,6 @@ class TenantDefaults(Struct, frozen=True, kw_only=True):
     """The largest file that is uploaded."""
 
 
-class RunDefaults(Struct, frozen=True, kw_only=True):
-    """What one run may take."""
-
-    max_depth: int = 5
-    """How deep agents may be nested."""
-    max_agents: int = 1000
-    """Agents, the first included."""
-    max_in_flight: int = 16
-    """Calls of models at the same time."""
-
-
 FUNCTIONS = FunctionDefaults()
 STORAGE = StorageDefaults()
 TENANTS = TenantDefaults()
-RUNS = RunDefaults()

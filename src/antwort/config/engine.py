@@ -5,10 +5,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
 
-from antwort.config.defaults import RUNS, STORAGE
+from antwort.config.defaults import STORAGE
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.extensions import ExtensionKind
 from antwort.config.settings import Choice, Seldom, Settings
+from antwort.context.budget import RunLimits
 from antwort.lazy_imports import compiled_on_use
 
 _HOST = compiled_on_use(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
@@ -22,6 +23,8 @@ _WRITTEN = frozenset(
 )
 """Fields of requests to model servers that no request sets by their names there."""
 
+
+_RUNS = RunLimits()
 
 DEMO = "demo"
 """What stands for the demo model in the place of a URL."""
@@ -172,10 +175,10 @@ class RunConfig(Settings):
     """What one run may take: an agent with all the agents below it, over all responses that continue it."""
 
     max_depth: int = Field(
-        default=RUNS.max_depth, ge=0, description="How deep agents may be nested; 0 lets nobody start others."
+        default=_RUNS.depth, ge=0, description="How deep agents may be nested; 0 lets nobody start others."
     )
-    max_agents: PositiveInt = Field(default=RUNS.max_agents, description="Agents, the first included.")
-    max_in_flight: PositiveInt = Field(default=RUNS.max_in_flight, description="Calls of models at the same time.")
+    max_agents: PositiveInt = Field(default=_RUNS.agents, description="Agents, the first included.")
+    max_in_flight: PositiveInt = Field(default=_RUNS.in_flight, description="Calls of models at the same time.")
     max_tokens: PositiveInt | None = Field(default=10_000_000, description="Tokens read and written.")
     max_cost: float | None = Field(default=None, gt=0, description="Cost, by `engine.prices`.")
     max_time: Duration | None = Field(

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from antwort.config.defaults import RUNS
 from antwort.errors import FunctionError
 from antwort.wire.responses import NO_USAGE, Usage
 
@@ -21,10 +20,10 @@ Pause = Literal["over", "parked", "broken_off"]
 class RunLimits(Struct, frozen=True):
     """What all agents of one run may take together; None is no limit."""
 
-    depth: int = RUNS.max_depth
+    depth: int = 5
     """How deep agents may be nested below the root."""
-    agents: int = RUNS.max_agents
-    in_flight: int = RUNS.max_in_flight
+    agents: int = 1000
+    in_flight: int = 16
     """Calls of models at the same time."""
     tokens: int | None = None
     cost: float | None = None
