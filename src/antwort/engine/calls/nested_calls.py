@@ -162,7 +162,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         if step is NextStep.WAIT:
             raise SuspendedError(Suspension("calls"))
         if step is NextStep.END:
-            life.end(record, target, life.said_to(record), _NO_SOURCES)
+            life.end(record, target, life.answer_result(record), _NO_SOURCES)
             await self._store(position)
             return _result(record)
         call = ServerCall(record, entry, target, life.plan.ctx.sources.noting(), position)
