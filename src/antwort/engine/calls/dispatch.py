@@ -54,7 +54,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             if call.spec is None or not call.spec.attach:  # others find again what they have begun
                 watched[made.name, made.arguments] = call.record
         if self._life.is_followed:
-            self._life.keep()
+            self._life.before_write()
             await self._life.journal.save()  # a call is known to have started before it starts
             await self._life.emitter.flush()
         if len(ready) == 1:  # nearly always
@@ -88,10 +88,10 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 again.append([replace(self._approved(call), attached=False)])
             else:
                 if step is NextStep.END:
-                    self._end(call, life.said_to(record), {})
+                    self._end(call, life.answer_result(record), {})
                 else:
                     interrupt(entry, life.emitter)
-                life.keep()
+                life.before_write()
                 await life.journal.save_at(position)
         await life.journal.save()  # what was approved is known to have started before it starts
         await self._execute_all(again)
@@ -135,7 +135,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             await self._life.emitter.flush()
 
     async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
-        self._life.keep()
+        self._life.before_write()
         if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
             self._life.journal.change(call.position)  # there is an entry more
             await self._life.journal.save()
@@ -199,7 +199,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         """Say something to the user that the model does not read."""
         self._life.show(self._life.emitter.commentary(text))
         if self._life.plan.response.background:
-            self._life.keep()
+            self._life.before_write()
         await self._life.journal.save()
         await self._life.emitter.flush()
 
@@ -256,7 +256,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             begun.append([self._noted(record, resumed.target, attached=True)])
             for entry in resumed.nested:
                 self._life.journal.note(entry)
-        self._life.keep()
+        self._life.before_write()
         await self._life.journal.save()
         await self._execute_all(begun)
 
@@ -278,7 +278,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 self._end(call, ToolResult.error("Another response makes this call.", "denied"), {})
             else:
                 begun.append([self._shown(call)])
-        self._life.keep()
+        self._life.before_write()
         await self._life.journal.save()
         await self._life.emitter.flush()
         await self._execute_all(begun)

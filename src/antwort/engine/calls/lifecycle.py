@@ -81,7 +81,7 @@ class NextStep(Enum):
     WAIT = "wait"
     """Nobody has answered yet."""
     END = "end"
-    """What was said is its result."""
+    """The answer is its result."""
     BEGIN = "begin"
     """It is approved, and was not made yet."""
     GO_ON = "go_on"
@@ -102,9 +102,9 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """How many calls may be executed at the same time."""
     answers: Mapping[str, Answer]
     """What was said to calls that wait, by question."""
-    keep: Callable[[], None]
+    before_write: Callable[[], None]
     """Called before each write, to store with it how far the response has come."""
-    progress: Callable[[], None]
+    on_result: Callable[[], None]
     """Called when a function has returned."""
     is_followed: bool
     """Whether anybody stores the steps of the calls, or is told of them."""
@@ -152,7 +152,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     # --- it goes on --------------------------------------------------------------------------------------------------
 
     def go_on(self, record: CallRecord, target: Target | None) -> NextStep:
-        """Take what was said to a call that was begun before; return what is to be done with it."""
+        """Take the answer to a call that was begun before, if there is one; return what is to be done with the call."""
         if record.is_over:
             return NextStep.NOTHING
         if record.asks:
@@ -166,8 +166,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
             return NextStep.BEGIN
         return NextStep.GO_ON if is_repeatable(target) else NextStep.INTERRUPT
 
-    def said_to(self, record: CallRecord) -> ToolResult:
-        """Return what was said to a call, in the place of its own result."""
+    def answer_result(self, record: CallRecord) -> ToolResult:
+        """Return the answer to what a call has asked, in the place of its own result."""
         return self.answers[record.question or ""].result()
 
     # --- it runs -----------------------------------------------------------------------------------------------------
@@ -184,7 +184,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         except BaseException:  # an executor may be anybody's
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
-        self.progress()
+        self.on_result()
         return result
 
     # --- it waits ----------------------------------------------------------------------------------------------------
