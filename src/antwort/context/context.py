@@ -9,7 +9,7 @@ from msgspec import Struct, field, json
 from msgspec.structs import replace
 
 from antwort.context.agents import AgentOptions, AgentResult, AgentTask, SubAgents
-from antwort.context.budget import Budget
+from antwort.context.budget import RunBudget
 from antwort.context.calls import CallResult, FunctionCalls
 from antwort.context.http_client import HttpClient, NoHttpClient
 from antwort.context.scopes import granted, owner_scope
@@ -108,8 +108,8 @@ class Context(Struct, frozen=True):
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)
     """Where a function notes what an answer may cite."""
-    budget: Budget | None = None
-    """What the run may spend and has spent, over all its agents."""
+    budget: RunBudget | None = None
+    """What the run may spend, over all its agents."""
     attached: bool = False
     """Whether the call was begun before, by a process that ended or before the run was parked, and goes on now."""
     child_numbers: Iterator[int] = field(default_factory=count)

@@ -9,8 +9,8 @@ from typing_extensions import override
 
 from antwort.context import Context, Progress
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
-from antwort.context.budget import Budget
 from antwort.context.suspension import SuspendedError, Suspension
+from antwort.engine.budget import Budget
 from antwort.engine.engine import Engine
 from antwort.engine.plan import ChildWork, Plan, second_try
 from antwort.errors import FunctionUnavailableError
@@ -36,14 +36,14 @@ class AgentRuns:
 
     def of(self, ctx: Context) -> SubAgents:
         """Return what a call can do with sub-agents; a FunctionUnavailableError if it belongs to no response."""
-        if not isinstance(ctx.origin, Plan) or ctx.budget is None:
+        if not isinstance(ctx.origin, Plan) or not isinstance(ctx.budget, Budget):
             raise FunctionUnavailableError("Agents can only be started by a call of a response.")
         return CallAgents(self._at_work, ctx, ctx.origin, ctx.budget)
 
     async def adopt(self, root: Plan) -> None:
         """Take charge of the agents of a run that another process has begun: they go on, and end with it."""
         budget = root.ctx.budget
-        if budget is not None and budget.shared:
+        if isinstance(budget, Budget) and budget.shared:
             self._at_work.open_run(root, budget)
             try:
                 await take_up_detached(self._at_work, root)
@@ -69,16 +69,16 @@ class CallAgents(SubAgents):
     async def run_all(self, tasks: Sequence[AgentTask]) -> list[AgentResult]:
         works = self._works(tasks)
         begun = await self._begun(tasks, works)
+        report = _reporter(self._ctx, len(tasks))
         if any(task.output_schema is not None for task in tasks):
             self._open()  # what they say is needed if it does not fit
         elif self._parent.stored:
             self._at_work.end_with(self._parent, self._budget)
-        report = _reporter(self._ctx, len(tasks))
 
         async def one(number: int) -> AgentResult | None:
             work = works[number]
             before = begun.get(second_try(work.index)) or begun.get(work.index)
-            result = await SubAgent(self._at_work, work).result(before)
+            result = await SubAgent(self._at_work, work.begun()).result(before)
             report()
             return result
 
@@ -97,7 +97,7 @@ class CallAgents(SubAgents):
             before = begun.get(work.index)
             agent_id = None
             if before is None or before.status in ACTIVE:
-                agent_id = await SubAgent(self._at_work, work).start(agents, before)
+                agent_id = await SubAgent(self._at_work, work.begun()).start(agents, before)
             if agent_id is not None:
                 ids.append(agent_id)
             elif before is not None:
@@ -106,10 +106,12 @@ class CallAgents(SubAgents):
 
     def _works(self, tasks: Sequence[AgentTask]) -> builtins.list[ChildWork]:
         """Return tasks with their numbers in the call: one that goes on finds by them what it has begun."""
+        ctx, works = self._ctx, []
         for task in tasks:
-            check_schema(task)
-        ctx = self._ctx
-        return [ChildWork(self._parent, task, ctx.call_id or "", next(ctx.child_numbers)) for task in tasks]
+            if task.output_schema is not None:
+                check_schema(task.output_schema)
+            works.append(ChildWork(self._parent, task, ctx.call_id or "", next(ctx.child_numbers)))
+        return works
 
     async def _begun(self, tasks: Sequence[AgentTask], works: Sequence[ChildWork]) -> dict[int, ResponseRecord]:
         """Return what the call has begun before, by index; all else is counted as new agents."""

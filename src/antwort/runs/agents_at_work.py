@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask
-from antwort.context.budget import Budget, Pause
+from antwort.context.budget import Pause, RunBudget
 from antwort.engine.engine import Engine
 from antwort.engine.plan import Plan
 from antwort.engine.turns.loop import Loop
@@ -163,7 +163,7 @@ class AgentsAtWork:
         """Return the agents of the run that a response belongs to; None if none are in memory."""
         return self._runs.get(plan.root_id)
 
-    def open_run(self, parent: Plan, budget: Budget) -> RunAgents:
+    def open_run(self, parent: Plan, budget: RunBudget) -> RunAgents:
         """Return the agents of the run that a response belongs to; they end with it."""
         agents = self._runs.get(parent.root_id)
         if agents is None:
@@ -171,7 +171,7 @@ class AgentsAtWork:
         self.end_with(parent, budget)
         return agents
 
-    def end_with(self, parent: Plan, budget: Budget) -> None:
+    def end_with(self, parent: Plan, budget: RunBudget) -> None:
         """Let no agent of a run be under way, or be stored so, when the run is over: a limit may end it anywhere."""
         tenant, root_id, background = parent.ctx.tenant, parent.root_id, parent.response.background
         budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause, background=background)

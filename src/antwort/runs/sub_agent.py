@@ -32,7 +32,7 @@ class SubAgent(Lease):
     def __init__(self, at_work: AgentsAtWork, work: ChildWork) -> None:
         self._at_work = at_work
         self._engine = at_work.engine
-        self._work = work.begun()
+        self._work = work
 
     # --- beginning, and going on -------------------------------------------------------------------------------------
 
@@ -154,7 +154,9 @@ class SubAgent(Lease):
         if error is not None:
             return AgentResult(agent_id, response.id, "failed", reason=error.message, usage=response.usage)
         self._remember(loop)
-        return await self._fitting(result_of(response, agent_id, loop.journal.entries, self._work.task), loop)
+        task = self._work.task
+        result = result_of(response, agent_id, loop.journal.entries, task)
+        return result if task.output_schema is None else await self._fitting(result, loop)
 
     @override
     async def work(self, loop: Loop) -> None:
@@ -236,7 +238,7 @@ async def take_up(at_work: AgentsAtWork, parent: Plan, agents: RunAgents, record
     """Let an agent go on that another process has begun, or that waited for somebody."""
     if record.status in ACTIVE and record.parent_id == parent.response.id:
         work = ChildWork(parent, task_of(record), record.parent_call_id or "", record.child_index or 0)
-        agent = SubAgent(at_work, work)
+        agent = SubAgent(at_work, work.begun())
         loop = await agent.go_on(record)
         if loop is not None:
             agent.continue_with(agents, loop)

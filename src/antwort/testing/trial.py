@@ -15,7 +15,8 @@ from typing_extensions import override
 from antwort.app import Antwort
 from antwort.config import ApiKeyConfig, AuthConfig, Config, ObservabilityConfig
 from antwort.context import Agent, Context
-from antwort.context.budget import Budget, RunLimits
+from antwort.context.budget import RunLimits
+from antwort.engine.budget import Budget
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult, execution
 from antwort.observability.watchdog import LAG
 from antwort.testing.apps import Answer, ServedApp, served

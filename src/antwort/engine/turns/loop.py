@@ -12,7 +12,8 @@ from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
-from antwort.context.budget import Budget, RunLimits
+from antwort.context.budget import RunLimits
+from antwort.engine.budget import Budget
 from antwort.engine.calls.admission import Admission
 from antwort.engine.calls.answers import questions_of
 from antwort.engine.calls.dispatch import Dispatch
@@ -78,7 +79,8 @@ class Loop:
             sink = marked = MarkedStream(sink, plan.response.id)
         self._sink = sink
         self._earlier = earlier
-        self._budget = plan.ctx.budget or Budget(RunLimits())
+        budget = plan.ctx.budget
+        self._budget = budget if isinstance(budget, Budget) else Budget(RunLimits())
         self._unconfirmed = plan.answered
         response = self.response = plan.response
         seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
