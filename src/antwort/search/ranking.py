@@ -1,4 +1,4 @@
-"""Scores between 0 and 1, and one order out of two."""
+"""Scores between 0 and 1, how much of a query's words texts have, and one order out of two."""
 
 import math
 import re
