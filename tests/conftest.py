@@ -57,6 +57,7 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem
 _packages = installed.packages
 _packages_on = functools.cache(lambda _path: _packages())
 installed.packages = lambda: _packages_on(tuple(sys.path))
+installed.own_points = functools.cache(installed.own_points)
 
 # So does what sandboxes can use here. A server that starts finds out by trying it; what has worked is not tried again.
 _try_out, _works, _worked = disk_kinds.try_out, ControlGroups._works, set[tuple[object, ...]]()

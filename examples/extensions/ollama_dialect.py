@@ -105,7 +105,7 @@ def function_of(tool: JSON) -> JSON:
 def message_of(message: JSON, messages: Sequence[JSON]) -> JSON:
     """Return a message of Chat Completions as Ollama has it: one text, images beside it, arguments that are objects."""
     content = message["content"]
-    parts = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
+    parts: list[JSON] = content if isinstance(content, list) else [{"type": "text", "text": content or ""}]
     shaped: JSON = {
         "role": message["role"],
         "content": "\n".join(part["text"] for part in parts if part["type"] == "text"),

@@ -214,10 +214,9 @@ def row_of(name: str, chunk: Chunk) -> tuple[object, ...]:
 
 
 def hit_of(row: tuple[str, str, str, str, int, str, bytes]) -> tuple[Hit, Sequence[float]]:
-    *about, attributes, vector = row
-    id_, text, file_id, filename, position = about
+    id_, text, file_id, filename, position, attributes, vector = row
     numbers = struct.unpack(f"{len(vector) // 4}f", vector)
-    return Hit(str(id_), 0, str(text), str(file_id), str(filename), int(position), json.loads(attributes)), numbers
+    return Hit(id_, 0, text, file_id, filename, position, json.loads(attributes)), numbers
 
 
 # --- searching -------------------------------------------------------------------------------------------------------

@@ -145,6 +145,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "disk_reserve": 16777216,
             "keep": {"responses": None, "events": None, "conversations": None, "unstored": 600.0},
             "sweep": 3600.0,
+            "files": None,
             "s3": None,
         },
         "encryption": {"key": None, "previous_keys": []},

