@@ -251,6 +251,11 @@ class Provider(Generic[S]):
             raise DefinitionError(
                 f"provider '{cls.name}': lifespan must be a plain `async def` that opens, yields once, and closes"
             )
+        cls._take_settings_type()
+
+    @classmethod
+    def _take_settings_type(cls) -> None:
+        """Read the type of the settings off `Provider[…]` among the bases."""
         for base in getattr(cls, "__orig_bases__", ()):
             arguments = get_args(base)
             if isinstance(get_origin(base), type) and issubclass(get_origin(base), Provider) and arguments:

@@ -5,7 +5,7 @@ import builtins
 import inspect
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -128,8 +128,7 @@ class FunctionRegistry(ToolExecutor):
         self._factories: dict[str, Factory] = {}
         self._registrations: dict[str, Registration] = {}
         self._custom = Registration(CustomFunctions(), (), (), ())
-        self._known: builtins.list[RegisteredFunction] = []
-        """All functions in the order of their registration, by which the first of a name is told."""
+        self._known: builtins.list[RegisteredFunction] = []  # in the order of registration: the first has the name
         self._entries: dict[str, RegisteredFunction] = {}
         self._types: dict[str, RegisteredFunction] = {}
         self._offered: builtins.list[FunctionSpec] = []
@@ -215,15 +214,8 @@ class FunctionRegistry(ToolExecutor):
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
         functions, routes, collectors = ask_provider(provider, self._watch)
         check_offer(offer, provider.name)
-        # What the provider itself offers on request stays so: nobody but its author knows why.
-        specs = [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
-        specs = approved_specs(specs, approval, provider.name)
-        for spec in (spec for spec in specs if spec.handler is not None):
-            spec.check()
-        entries = tuple(self._execution.entry(spec, provider) for spec in specs)
-        if isinstance(provider, Provider) and provider.needs_start and not provider.started:
-            for entry in entries:
-                entry.ready = False
+        specs = approved_specs(_offered(functions, offer), approval, provider.name)
+        entries = self._provider_entries(provider, specs)
         if not comes_with_antwort(provider):
             for route in routes:
                 route.check()
@@ -234,6 +226,19 @@ class FunctionRegistry(ToolExecutor):
         collect(registration, self.metrics)
         self._registrations[provider.name] = registration
         self._take(entries)
+
+    def _provider_entries(
+        self, provider: FunctionProvider, specs: Sequence[FunctionSpec]
+    ) -> tuple[RegisteredFunction, ...]:
+        """Return the entries of a provider's functions, which are not ready before it is started."""
+        for spec in specs:
+            if spec.handler is not None:
+                spec.check()
+        entries = tuple(self._execution.entry(spec, provider) for spec in specs)
+        if isinstance(provider, Provider) and provider.needs_start and not provider.started:
+            for entry in entries:
+                entry.ready = False
+        return entries
 
     def _check_conflicts(
         self, newcomer: Registration, entries: Iterable[RegisteredFunction], routes: Iterable[Route]
@@ -500,3 +505,8 @@ class FunctionRegistry(ToolExecutor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _offered(functions: Iterable[FunctionSpec], offer: Offer) -> list[FunctionSpec]:
+    """Return functions as they are offered. What a provider itself offers on request stays so: its author knows why."""
+    return [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
