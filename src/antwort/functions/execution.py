@@ -24,13 +24,14 @@ from antwort.context.run_services import RunServices
 from antwort.context.suspension import SuspendedError
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
-from antwort.functions.calls import ToolCall, ToolResult
+from antwort.functions.calls import ToolCall
 from antwort.functions.entry import Defaults, RegisteredFunction, permits
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.references import LONGEST, may_refer, resolve, spilled
+from antwort.functions.results import ToolResult
 from antwort.functions.spec import FunctionSpec
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 

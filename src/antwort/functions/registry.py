@@ -21,7 +21,7 @@ from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.context.http_client import HttpClient
 from antwort.context.run_services import RunServices
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
-from antwort.functions.calls import ToolExecutor, ToolResult
+from antwort.functions.calls import ToolExecutor
 from antwort.functions.entry import Defaults, RegisteredFunction, permits
 from antwort.functions.execution import Execution
 from antwort.functions.lifetime import Lifetime, Patience
@@ -38,6 +38,7 @@ from antwort.functions.registration import (
     collect,
     conflicts,
 )
+from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import (
     FunctionOptions,
@@ -67,7 +68,7 @@ API = "antwort"
 class FunctionRegistry(ToolExecutor):
     """Functions and providers, in the order of their registration.
 
-    Of two functions with one name, two wire faces with one tool type, or two routes with one path, the first
+    Of two functions with one name, two hosted tools with one type, or two routes with one path, the first
     registered wins and a warning names both; `strict_names` makes it an error. Use it as an async context manager if
     a provider has a lifespan.
     """

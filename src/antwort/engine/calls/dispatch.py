@@ -12,7 +12,7 @@ from antwort.concurrency.letting_go import is_many, let_go
 from antwort.context import Source, Sources
 from antwort.context.suspension import Suspension
 from antwort.engine.calls.answers import Answer
-from antwort.engine.calls.items import OWN, call_item, found_fields, output_item
+from antwort.engine.calls.items import OWN, EndedItem, begin_events, call_item, ended_item
 from antwort.engine.calls.nested_calls import (
     ANSWERED,
     NESTED,
@@ -22,13 +22,13 @@ from antwort.engine.calls.nested_calls import (
     goes_on,
     nested_questions,
 )
-from antwort.engine.calls.progress import CallProgress
+from antwort.engine.calls.progress import CallProgress, ItemEvents
 from antwort.engine.calls.state import FOR_OTHERS, interrupt, is_waiting
 from antwort.engine.output.emitter import ModelCall
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.engine.tools.tool_choice import Choice
-from antwort.functions import FunctionSpec, Hosted, ToolResult
+from antwort.functions import FunctionSpec, HostedCall, HostedTool, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
 from antwort.wire.client_tools import CALLS
@@ -46,8 +46,8 @@ class ServerCall(msgspec.Struct, frozen=True):
     target: Target | None
     spec: FunctionSpec | None
     """What is known of the function, if it is one of ours."""
-    face: Hosted | None
-    """How the function shows itself to clients, if it does."""
+    hosted: HostedTool | None
+    """The hosted tool that the function is, if it is one."""
     sources: Sources
     """What an answer may cite; those that this call adds are noted apart."""
     refusal: str | None
@@ -168,7 +168,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
         self.keep()
-        if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
+        if result.suspension is not None or (call.hosted is not None and call.hosted.output_items):
             self.journal.change(call.position)  # there is an entry more
             await self.journal.save()
         else:
@@ -179,6 +179,16 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         if call.refusal is not None or target is None or target.executor is None or spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         plan, progress, emit, say = self.plan, None, self.plan.ctx.emit, self._say
+        events, send_event = None, plan.ctx.send_event
+        item, hosted = call.entry.item, call.hosted
+        if (
+            hosted is not None
+            and hosted.item == item["type"]
+            and self.emitter.events.enabled
+            and call.output_index >= 0
+        ):
+            events = ItemEvents(self.emitter, item, call.output_index, record.name)
+            send_event = events.send
         if plan.shown.progress and self.emitter.events.enabled:
             progress = CallProgress(self.emitter, record.call_id, record.name)
             emit = progress.emit
@@ -193,6 +203,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             attached=call.attached,
             emit=emit,
             say=say,
+            send_event=send_event,
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
@@ -202,8 +213,9 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         try:
             result = await self.run(record, target, ctx)
         finally:
-            if progress is not None:
-                progress.close()
+            for open_events in (progress, events):
+                if open_events is not None:
+                    open_events.close()
         if is_many(result.value):  # its text is what counts here
             held = [result.value]
             result = replace(result, value=None)
@@ -252,24 +264,24 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     def _noted(self, record: CallRecord, target: Target | None, refusal: str | None = None) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
-        spec, face = (None, None) if target is None else (target.spec, target.face)
-        item = call_item(record.call_id, record.name, record.arguments, face if refusal is None else None)
+        spec, hosted = (None, None) if target is None else (target.spec, target.hosted)
+        item = call_item(_made(record), hosted if refusal is None else None)
         entry = JournalEntry("output", item, visible=False, call=record)
         position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
-        return ServerCall(record, entry, target, spec, face, sources, refusal, position)
+        return ServerCall(record, entry, target, spec, hosted, sources, refusal, position)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
-        item, face = call.entry.item, call.face
+        item, hosted = call.entry.item, call.hosted
         if item["type"] == OWN and not self.plan.shown.calls:
             return call
         if item["type"] == OWN and call.target is not None and call.target.suspends:
             return call  # it is shown when it waits, so that a client can answer it
         call.entry.visible = True
-        if face is None or item["type"] != face.item:
+        if hosted is None or item["type"] != hosted.item:
             return replace(call, output_index=self.emitter.add(item))
-        index = self.emitter.hosted_call(item, face.phases, face.streamed_field)
-        return replace(call, output_index=index)
+        events = begin_events(call.record.name, hosted, item) if self.emitter.events.enabled else ()
+        return replace(call, output_index=self.emitter.hosted_call(item, hosted.arriving, events))
 
     def _approved(self, call: ServerCall) -> ServerCall:
         """Begin a call that may be made now. If the process ends meanwhile, it was begun like any other."""
@@ -325,7 +337,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             entry,
             target,
             None if target is None else target.spec,
-            None if target is None else target.face,
+            None if target is None else target.hosted,
             self.plan.ctx.sources.noting(),
             None,
             position,
@@ -335,7 +347,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
         """Fill the item and the journal entry of a call with the result, and with the sources that it shows."""
-        record, item, face = call.record, call.entry.item, call.face
+        record, item, hosted = call.record, call.entry.item, call.hosted
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return
@@ -345,34 +357,28 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             record.output = ANSWERED
         if noted:
             record.sources = msgspec.to_builtins(noted, str_keys=True)
-        if item["type"] == OWN:
-            item["status"] = failed_status(OWN) if result.is_error else "completed"
-            item["output"] = record.output
+        ended = None
+        if hosted is not None and hosted.item == item["type"]:
+            ended = ended_item(_made(record), hosted, result, self.plan.include)
+            item.update(ended.fields, status=ended.status)
+            record.unasked = ended.unasked or None
         else:
-            if face is not None and face.item == item["type"]:
-                found, unasked = found_fields(record.name, face, result, self.plan.include)
-                item.update(found)
-                if unasked:
-                    record.unasked = unasked
-            # What came of it is said by the second item, if there is one.
-            whole = face is not None and (face.output_field is not None or bool(face.output_fields))
-            failed = result.is_error and not whole
-            item["status"] = failed_status(str(item["type"])) if failed else "completed"
-        if call.output_index >= 0 and not record.told:
-            if face is not None and face.output_item is None and not result.is_error:
-                self.emitter.phase(call.output_index, str(item["type"]), "completed")
-            self.emitter.done(call.output_index)
-        if face is None or face.output_item is None:
-            return
-        if call.output_index >= 0 or record.told:
-            self._show_output(call, face, result)
+            item["status"] = failed_status(str(item["type"])) if result.is_error else "completed"
+            if item["type"] == OWN:
+                item["output"] = record.output
+        self._show_end(call, ended)
 
-    def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
-        """Show the result of a call as an item of its own, which the model has read already."""
-        record = call.record
-        item = output_item(record.call_id, record.name, record.arguments, face, result)
-        self.emitter.done(self.emitter.add(item))
-        self.show(item)
+    def _show_end(self, call: ServerCall, ended: EndedItem | None) -> None:
+        """Tell of the end of a call, if clients see it, and show further items, which the model has read already."""
+        index, item, was_done = call.output_index, call.entry.item, call.record.told
+        if index >= 0 and not was_done:
+            for event in ended.events if ended is not None else ():
+                self.emitter.item_event(index, item, event)
+            self.emitter.done(index)
+        if ended is not None and (index >= 0 or was_done):
+            for further in ended.further:
+                self.emitter.done(self.emitter.add(further))
+                self.show(further)
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
@@ -387,6 +393,10 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             self.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
             self.show_question(record)
+
+
+def _made(record: CallRecord) -> HostedCall:
+    return HostedCall(record.call_id, record.name, record.arguments)
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:

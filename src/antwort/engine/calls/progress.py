@@ -1,9 +1,14 @@
-"""How far a call is, for clients that want to see it: an event of our own, a few times a second."""
+"""What clients see of a call while it runs: how far it is, if they want to, and the events of its item."""
 
 import asyncio
+from collections.abc import Mapping
+from typing import Any
 
 from antwort.context import Progress
+from antwort.engine.calls.items import is_sendable
 from antwort.engine.output.emitter import Emitter
+from antwort.functions import ItemEvent
+from antwort.types import JSON
 
 PROGRESS = "antwort:progress"
 _PAUSE = 0.1
@@ -38,3 +43,25 @@ class CallProgress:
         sending = self._loop.create_task(self._emitter.flush())
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
+
+
+class ItemEvents:
+    """Sends the events of one call's item, until the call is over."""
+
+    def __init__(self, emitter: Emitter, item: JSON, index: int, function: str) -> None:
+        self._emitter = emitter
+        self._item = item
+        self._index = index
+        self._function = function
+        self._over = False
+
+    async def send(self, kind: str, data: Mapping[str, Any], part: str | None) -> None:
+        """Send an event."""
+        event = ItemEvent(kind, data, part)
+        if not self._over and is_sendable(self._function, event):
+            self._emitter.item_event(self._index, self._item, event)
+            await self._emitter.flush()
+
+    def close(self) -> None:
+        """Send nothing more: the call is over."""
+        self._over = True

@@ -36,7 +36,7 @@ from antwort.providers.code_interpreter.session import Outcome, Session
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.tool import (
     DELETED,
-    FACE,
+    CodeTool,
     asked_files,
     asked_memory,
     earlier_container,
@@ -125,7 +125,7 @@ class CodeInterpreter(ContainerRoutes):
                 return going_on(tool, earlier)
         return tool
 
-    @function(timeout=math.inf, hosted=FACE, in_order=True)
+    @function(timeout=math.inf, hosted=CodeTool(), in_order=True)
     async def code_interpreter(
         self, ctx: Context, code: Annotated[str, Field(description="Python code.", max_length=_LONGEST)]
     ) -> ToolResult:

@@ -7,11 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from antwort.provider import JSON, BadRequestError, Context, Hosted, SandboxLimits, Source, media_type, one_line
+from typing_extensions import override
+
+from antwort.provider import (
+    JSON,
+    BadRequestError,
+    Context,
+    HostedCall,
+    HostedTool,
+    ItemEvent,
+    SandboxLimits,
+    Source,
+    media_type,
+    one_line,
+)
 from antwort.providers.code_interpreter.files import HOMES, File
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import Outcome
 
+ITEM = "code_interpreter_call"
 _SHOWN = 100_000
 """Characters of the logs that an item shows."""
 _LINE = "\n"
@@ -90,7 +104,7 @@ def named_container(tool: Mapping[str, Any]) -> str | None:
 
 def earlier_containers(items: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the containers of calls among items, in their order: each once, and not more than a few."""
-    calls = (item for item in items if item.get("type") == FACE.item)
+    calls = (item for item in items if item.get("type") == ITEM)
     ids = (item.get("container_id") for item in calls)
     return list(islice(dict.fromkeys(one for one in ids if isinstance(one, str) and one), _EARLIER))
 
@@ -119,41 +133,48 @@ def asked_memory(tool: Mapping[str, Any]) -> str | None:
     return container.get("memory_limit") if isinstance(container, Mapping) else None
 
 
-def _begun(arguments: Mapping[str, Any]) -> JSON:
-    code = arguments.get("code")
-    return {"code": code if isinstance(code, str) else "", "container_id": "", "outputs": None}
+class CodeTool(HostedTool):
+    """How calls look, and are read again."""
 
+    types = ("code_interpreter",)
+    item = ITEM
+    arriving: Mapping[str, Any] = {"code": ""}
+    includes: Mapping[str, str] = {"code_interpreter_call.outputs": "outputs"}
+    tool_defaults: Mapping[str, Any] = {"container": _ANY}
 
-def _read_arguments(item: Mapping[str, Any]) -> JSON:
-    code = item.get("code")
-    return {"code": code if isinstance(code, str) else ""}
+    @override
+    def check(self, tool: Mapping[str, Any]) -> None:
+        check_tool(tool)
 
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        return {"code": call.text("code"), "container_id": "", "outputs": None}
 
-def _read_output(item: Mapping[str, Any]) -> str | None:
-    outputs = item.get("outputs")
-    if not isinstance(outputs, list):
-        return None
-    parts = []
-    for output in outputs:
-        if output.get("type") == "logs":
-            parts.append(str(output["logs"]).rstrip("\n"))
-        elif output.get("type") == "image":
-            parts.append(f"[picture: {one_line(str(output['url']))[:_LONGEST_URL]}]")
-    return "\n".join(part for part in parts if part) or _NO_OUTPUT
+    @override
+    def events(self, item: Mapping[str, Any]) -> Iterable[ItemEvent]:
+        yield ItemEvent("in_progress")
+        if item["code"]:
+            yield ItemEvent("delta", {"delta": item["code"]}, part="code")
+        yield ItemEvent("done", {"code": item["code"]}, part="code")
+        yield ItemEvent("interpreting")
 
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON:
+        code = item.get("code")
+        return {"code": code if isinstance(code, str) else ""}
 
-FACE = Hosted(
-    types=("code_interpreter",),
-    item="code_interpreter_call",
-    describe=_begun,
-    phases=("in_progress", "interpreting"),
-    streamed_field="code",
-    includes={"code_interpreter_call.outputs": "outputs"},
-    check=check_tool,
-    read_arguments=_read_arguments,
-    read_output=_read_output,
-    tool_defaults={"container": _ANY},
-)
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        outputs = item.get("outputs")
+        if not isinstance(outputs, list):
+            return None
+        parts = []
+        for output in outputs:
+            if output.get("type") == "logs":
+                parts.append(str(output["logs"]).rstrip("\n"))
+            elif output.get("type") == "image":
+                parts.append(f"[picture: {one_line(str(output['url']))[:_LONGEST_URL]}]")
+        return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
 def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limits: SandboxLimits) -> JSON:

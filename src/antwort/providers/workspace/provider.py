@@ -27,10 +27,10 @@ from antwort.provider import (
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
 from antwort.providers.workspace.shell import (
-    BESIDES,
     DELETED,
-    FACE,
+    FileTool,
     Said,
+    ShellTool,
     asked_memory,
     check_command,
     check_memory,
@@ -99,7 +99,7 @@ class Workspace(WorkspaceRoutes):
                 return going_on(tool, earlier)
         return tool
 
-    @function(timeout=math.inf, hosted=FACE, in_order=True)
+    @function(timeout=math.inf, hosted=ShellTool(), in_order=True)
     async def shell(
         self,
         ctx: Context,
@@ -120,7 +120,7 @@ class Workspace(WorkspaceRoutes):
         text = report(done, said, limits, is_deleted=is_deleted, is_full=is_full)
         return ToolResult(text, item=item_fields(used.folder.name, done, said))
 
-    @function(attach=True, hosted=BESIDES, in_order=True)
+    @function(attach=True, hosted=FileTool(), in_order=True)
     async def read_file(
         self,
         ctx: Context,
@@ -138,7 +138,7 @@ class Workspace(WorkspaceRoutes):
 
             return await asyncio.to_thread(read)
 
-    @function(attach=True, hosted=BESIDES, in_order=True, spill=False)
+    @function(attach=True, hosted=FileTool(), in_order=True, spill=False)
     async def write_file(
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
@@ -147,7 +147,7 @@ class Workspace(WorkspaceRoutes):
             size = await self._write(used.folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
-    @function(hosted=BESIDES, in_order=True)
+    @function(hosted=FileTool(), in_order=True)
     async def edit_file(
         self,
         ctx: Context,
