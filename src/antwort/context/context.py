@@ -203,6 +203,8 @@ class Context(Struct, frozen=True):
     """
     send_event: Callable[[str, Mapping[str, Any], str | None], Awaitable[None]] = _unseen
     """Where events of the item go that shows the call; functions send them by `event`."""
+    sees_images: bool = False
+    """Whether the model that calls is known to take images (`backends.<name>.images`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)

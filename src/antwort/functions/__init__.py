@@ -7,7 +7,7 @@ from antwort.functions.hosted_tool import HostedCall, HostedTool, ItemEnd, ItemE
 from antwort.functions.metrics import Counter, Gauge, Histogram
 from antwort.functions.provider import FunctionProvider, Provider, function, route
 from antwort.functions.registry import FunctionRegistry
-from antwort.functions.results import ToolResult
+from antwort.functions.results import Image, ToolResult
 from antwort.functions.spec import Effect, FunctionSpec, Limits, Scope, Shape, tool_definition
 
 __all__ = [
@@ -22,6 +22,7 @@ __all__ = [
     "Hosted",
     "HostedCall",
     "HostedTool",
+    "Image",
     "ItemEnd",
     "ItemEvent",
     "Limits",

@@ -8,6 +8,7 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
+from antwort.concurrency.large_work import MUCH
 from antwort.concurrency.letting_go import is_many, let_go
 from antwort.context import Source, Sources
 from antwort.context.suspension import Suspension
@@ -28,9 +29,10 @@ from antwort.engine.output.emitter import ModelCall
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.engine.tools.tool_choice import Choice
-from antwort.functions import FunctionSpec, HostedCall, HostedTool, ToolResult
+from antwort.functions import FunctionSpec, HostedCall, HostedTool, Image, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
+from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
 from antwort.wire.items import failed_status
 
@@ -158,6 +160,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         result = await self._run(leader)
         noted = leader.sources.noted()
         for call in group:
+            call.record.images = leader.record.images
             self._end(call, result, noted)
             if self.longest_arguments is not None and len(call.record.arguments) > self.longest_arguments:
                 await self.leaving.keep_arguments(call.position, self.longest_arguments)
@@ -204,6 +207,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             emit=emit,
             say=say,
             send_event=send_event,
+            sees_images=self.sees_images,
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
@@ -220,6 +224,8 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             held = [result.value]
             result = replace(result, value=None)
             await let_go(held)
+        if result.images:
+            record.images = await _image_parts(result.images)
         if result.suspension is None:
             nested.close()
             if not result.is_error and (given := nested.answer) is not None:
@@ -393,6 +399,13 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             self.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
             self.show_question(record)
+
+
+async def _image_parts(images: Sequence[Image]) -> list[JSON]:
+    """Return images as parts of content; what is large is written on a thread."""
+    if sum(len(image.data) for image in images) < MUCH:
+        return [image.part() for image in images]
+    return await asyncio.to_thread(lambda: [image.part() for image in images])
 
 
 def _made(record: CallRecord) -> HostedCall:

@@ -71,6 +71,8 @@ class CallServices(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Characters of arguments that stay in the window once a call is over."""
     room: Callable[[int], Awaitable[int | None]]
     """Tells how many characters each of so many results may have."""
+    sees_images: bool
+    """Whether the model is known to take images."""
 
     @cached_property
     def slots(self) -> asyncio.Semaphore:

@@ -435,6 +435,7 @@ class Loop:
             self._leaving,
             self._parts.longest_arguments,
             self._model.result_room,
+            self._parts.models.takes_images(self.response.model),
         )
 
     def _answered(self, dispatch: Dispatch) -> bool:

@@ -39,6 +39,7 @@ from antwort.providers.code_interpreter.tool import (
     CodeTool,
     asked_files,
     asked_memory,
+    charts,
     earlier_container,
     earlier_containers,
     going_on,
@@ -155,7 +156,8 @@ class CodeInterpreter(ContainerRoutes):
         renewed = is_new and container.about.begun
         text = report(ctx, container.id, outcome, made, limits, renewed=renewed)
         item = item_fields(container.id, outcome, made, limits)
-        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item)
+        seen = await asyncio.to_thread(charts, self.containers.files(container), made) if ctx.sees_images else ()
+        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item, images=seen)
 
     @contextlib.asynccontextmanager
     async def _work(self, ctx: Context, container: Container, code: str) -> AsyncIterator[_Run]:

@@ -1,5 +1,6 @@
 """OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -13,15 +14,18 @@ from antwort.provider import (
     JSON,
     BadRequestError,
     Context,
+    FunctionError,
     HostedCall,
     HostedTool,
+    Image,
     ItemEvent,
+    NotFoundError,
     SandboxLimits,
     Source,
     media_type,
     one_line,
 )
-from antwort.providers.code_interpreter.files import HOMES, File
+from antwort.providers.code_interpreter.files import HOMES, File, Files
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import Outcome
 
@@ -34,6 +38,9 @@ _LONGEST_URL = 200
 """Characters of a picture's address that the model reads again: some are the picture itself."""
 _FILES = 50
 """Files that a call tells of at most."""
+_CHARTS = 4
+"""Pictures of one call that the model sees."""
+_LARGEST_CHART = 2 * 1024**2
 _ENDINGS = {
     "time": "it took longer than {0.seconds:g} seconds and did not stop",
     "memory": "it used more than {0.memory:,} bytes of memory",
@@ -211,6 +218,16 @@ def report(
     if lines:
         parts.append("Files written (cite one by its number, as in [1]):\n" + "\n".join(lines))
     return "\n".join(part for part in parts if part) or _NO_OUTPUT
+
+
+def charts(files: Files, made: Sequence[File]) -> list[Image]:
+    """Return the pictures that a call has written, for models that see: the first few, as far as they are not large."""
+    seen: list[Image] = []
+    for file in filter(_is_picture, made):
+        if len(seen) < _CHARTS and file.found.size <= _LARGEST_CHART:
+            with contextlib.suppress(NotFoundError, FunctionError), files.open(file) as opened:
+                seen.append(Image.of(opened.read(_LARGEST_CHART)))
+    return seen
 
 
 def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:

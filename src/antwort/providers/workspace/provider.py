@@ -18,6 +18,7 @@ from antwort.provider import (
     FolderInUse,
     FunctionError,
     FunctionUnavailableError,
+    Image,
     NotFoundError,
     ToolResult,
     function,
@@ -50,6 +51,10 @@ _ALONE = "default"
 """The workspace of calls that belong to no response."""
 
 FilePath = Annotated[str, Field(min_length=1, description="Relative to the workspace.")]
+
+
+_LARGEST_PICTURE = 10 * 1024**2
+"""Bytes of a picture that a model looks at."""
 
 
 class Workspace(WorkspaceRoutes):
@@ -137,6 +142,21 @@ class Workspace(WorkspaceRoutes):
                     return read_lines(file, path, offset, limit, self.settings.max_read)
 
             return await asyncio.to_thread(read)
+
+    @function(attach=True, hosted=FileTool(), in_order=True, offer="on_request")
+    async def view_image(self, ctx: Context, path: FilePath) -> Image:
+        """Look at a picture of the workspace: PNG, JPEG, GIF or WebP."""
+        async with self._folder(ctx, written=False) as used:
+            files = self.folders.files(used.folder)
+
+            def read() -> bytes:
+                with files.open(path) as file:
+                    return file.read(_LARGEST_PICTURE + 1)
+
+            data = await asyncio.to_thread(read)
+        if len(data) > _LARGEST_PICTURE:
+            raise FunctionError(f"{path} has more than {_LARGEST_PICTURE:,} bytes; make it smaller first.")
+        return Image.of(data)
 
     @function(attach=True, hosted=FileTool(), in_order=True, spill=False)
     async def write_file(
