@@ -6,8 +6,7 @@ from typing import Self
 
 import msgspec
 
-from antwort.engine.calls.answers import Answer
-from antwort.engine.calls.state import is_waiting
+from antwort.engine.calls.answers import Answer, is_waiting
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter, Manner

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from antwort.engine.output.emitter import Emitter
 from antwort.functions import HostedCall, HostedTool, ItemEvent, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
@@ -68,6 +69,28 @@ def is_sendable(function: str, event: ItemEvent) -> bool:
         logger.error("function %s: its event '%s' is no JSON: %s", function, event.kind, kind)  # noqa: TRY400
         return False
     return True
+
+
+class ItemEvents:
+    """Sends the events that a function has for the item of its call, until the call is over."""
+
+    def __init__(self, emitter: Emitter, item: JSON, index: int, function: str) -> None:
+        self._emitter = emitter
+        self._item = item
+        self._index = index
+        self._function = function
+        self._over = False
+
+    async def send(self, kind: str, data: Mapping[str, Any], part: str | None) -> None:
+        """Send an event."""
+        event = ItemEvent(kind, data, part)
+        if not self._over and is_sendable(self._function, event):
+            self._emitter.item_event(self._index, self._item, event)
+            await self._emitter.flush()
+
+    def close(self) -> None:
+        """Send nothing more: the call is over."""
+        self._over = True
 
 
 class EndedItem(msgspec.Struct, frozen=True):

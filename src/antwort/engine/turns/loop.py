@@ -14,9 +14,10 @@ from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
 from antwort.engine.budget import Budget, RunLimits
 from antwort.engine.calls.admission import Admission
+from antwort.engine.calls.answers import questions_of
 from antwort.engine.calls.dispatch import Dispatch
 from antwort.engine.calls.leaving import LeavingCalls
-from antwort.engine.calls.state import questions_of
+from antwort.engine.calls.lifecycle import CallLifecycle
 from antwort.engine.calls.totals import Totals
 from antwort.engine.journal import Journal
 from antwort.engine.output.coalescer import Coalescer
@@ -421,7 +422,7 @@ class Loop:
 
     def _dispatch(self) -> Dispatch:
         plan, journal, totals = self.plan, self.journal, self._totals
-        return Dispatch(
+        life = CallLifecycle(
             plan,
             journal,
             self.emitter,
@@ -437,6 +438,7 @@ class Loop:
             self._model.result_room,
             self._parts.models.takes_images(self.response.model),
         )
+        return Dispatch(life)
 
     def _answered(self, dispatch: Dispatch) -> bool:
         """Say what a function has given as the answer, if one has."""
