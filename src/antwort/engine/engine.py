@@ -27,10 +27,9 @@ from antwort.engine.sealing import Sealer
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.compaction import Compactor
-from antwort.engine.turns.earlier import NOTHING, Earlier
 from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.model_turn import model_request
-from antwort.engine.turns.parts import EngineParts
+from antwort.engine.turns.parts import NOTHING, Earlier, EngineParts
 from antwort.engine.turns.telemetry import TurnMetrics
 from antwort.engine.window import compaction_item
 from antwort.errors import BadRequestError, NotFoundError

@@ -1,7 +1,7 @@
 """The journal of a run: its items in order, stored step by step so that another process could go on with it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -245,10 +245,15 @@ class GroupedSaves:
                     stored.set_result(None)
 
 
-def _runs(positions: Iterable[int]) -> list[tuple[int, int]]:
+def _runs(positions: Collection[int]) -> list[tuple[int, int]]:
     """Return where rows of positions without a gap begin, and where they end."""
+    ordered = sorted(positions)
+    if not ordered:
+        return []
+    if ordered[-1] - ordered[0] < len(ordered):  # as it nearly always is
+        return [(ordered[0], ordered[-1] + 1)]
     runs: list[tuple[int, int]] = []
-    for position in sorted(positions):
+    for position in ordered:
         if runs and runs[-1][1] == position:
             runs[-1] = runs[-1][0], position + 1
         else:

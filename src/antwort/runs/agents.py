@@ -19,9 +19,9 @@ from antwort.engine.engine import Engine, shown
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
 from antwort.engine.plan import ChildWork, Plan, second_try
-from antwort.engine.turns.earlier import NOTHING, Earlier
 from antwort.engine.turns.ending import as_told
 from antwort.engine.turns.loop import Loop
+from antwort.engine.turns.parts import NOTHING, Earlier
 from antwort.errors import APIError, FunctionError, FunctionUnavailableError
 from antwort.runs.agent_info import agent_id_of, last_of_each, live_info, result_of, stored_info
 from antwort.runs.family import Family, Said, unknown_agent

@@ -24,8 +24,8 @@ from antwort.engine.output.events import Events
 from antwort.engine.plan import Plan
 from antwort.engine.planning.continuing import is_answer
 from antwort.engine.planning.input import read_input
-from antwort.engine.turns.earlier import Earlier
 from antwort.engine.turns.loop import Loop
+from antwort.engine.turns.parts import Earlier
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.agents import AgentRuns
 from antwort.runs.limits import TenantLimits

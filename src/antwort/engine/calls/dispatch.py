@@ -56,7 +56,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             if call.spec is None or not call.spec.attach:  # others find again what they have begun
                 watched[made.name, made.arguments] = call.record
         if self._life.is_followed:
-            self._life.keep()
+            self._life.before_write()
             await self._life.journal.save()  # a call is known to have started before it starts
             await self._life.emitter.flush()
         if len(ready) == 1:  # nearly always
@@ -90,10 +90,10 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 again.append([replace(self._approved(call), attached=False)])
             else:
                 if step is NextStep.END:
-                    self._end(call, life.said_to(record), {})
+                    self._end(call, life.answer_result(record), {})
                 else:
                     interrupt(entry, life.emitter)
-                life.keep()
+                life.before_write()
                 await life.journal.save_at(position)
         await life.journal.save()  # what was approved is known to have started before it starts
         await self._execute_all(again)
@@ -138,7 +138,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             await self._life.emitter.flush()
 
     async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
-        self._life.keep()
+        self._life.before_write()
         if result.suspension is not None or (call.hosted is not None and call.hosted.output_items):
             self._life.journal.change(call.position)  # there is an entry more
             await self._life.journal.save()
@@ -211,7 +211,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         """Say something to the user that the model does not read."""
         self._life.show(self._life.emitter.commentary(text))
         if self._life.plan.response.background:
-            self._life.keep()
+            self._life.before_write()
         await self._life.journal.save()
         await self._life.emitter.flush()
 
@@ -276,7 +276,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             begun.append([self._noted(record, resumed.target, attached=True)])
             for entry in resumed.nested:
                 self._life.journal.note(entry)
-        self._life.keep()
+        self._life.before_write()
         await self._life.journal.save()
         await self._execute_all(begun)
 
@@ -298,7 +298,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 self._end(call, ToolResult.error("Another response makes this call.", "denied"), {})
             else:
                 begun.append([self._shown(call)])
-        self._life.keep()
+        self._life.before_write()
         await self._life.journal.save()
         await self._life.emitter.flush()
         await self._execute_all(begun)

@@ -6,6 +6,7 @@ of them. What happens to them, and when it is stored, is the same for both and s
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from enum import Enum
 from functools import cached_property
@@ -80,7 +81,7 @@ class NextStep(Enum):
     WAIT = "wait"
     """Nobody has answered yet."""
     END = "end"
-    """What was said is its result."""
+    """The answer is its result."""
     BEGIN = "begin"
     """It is approved, and was not made yet."""
     GO_ON = "go_on"
@@ -101,9 +102,9 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """How many calls may be executed at the same time."""
     answers: Mapping[str, Answer]
     """What was said to calls that wait, by question."""
-    keep: Callable[[], None]
+    before_write: Callable[[], None]
     """Called before each write, to store with it how far the response has come."""
-    progress: Callable[[], None]
+    on_result: Callable[[], None]
     """Called when a function has returned."""
     is_followed: bool
     """Whether anybody stores the steps of the calls, or is told of them."""
@@ -116,9 +117,9 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether the model is known to take images."""
 
     @cached_property
-    def slots(self) -> asyncio.Semaphore:
+    def slots(self) -> "CallSlots":
         """One for each nested call that is executed."""
-        return asyncio.Semaphore(self.parallel)
+        return CallSlots(self.parallel)
 
     @cached_property
     def saves(self) -> GroupedSaves:
@@ -153,7 +154,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     # --- it goes on --------------------------------------------------------------------------------------------------
 
     def go_on(self, record: CallRecord, target: Target | None) -> NextStep:
-        """Take what was said to a call that was begun before; return what is to be done with it."""
+        """Take the answer to a call that was begun before, if there is one; return what is to be done with the call."""
         if record.is_over:
             return NextStep.NOTHING
         if record.asks:
@@ -167,8 +168,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
             return NextStep.BEGIN
         return NextStep.GO_ON if is_repeatable(target) else NextStep.INTERRUPT
 
-    def said_to(self, record: CallRecord) -> ToolResult:
-        """Return what was said to a call, in the place of its own result."""
+    def answer_result(self, record: CallRecord) -> ToolResult:
+        """Return the answer to what a call has asked, in the place of its own result."""
         return self.answers[record.question or ""].result()
 
     # --- it runs -----------------------------------------------------------------------------------------------------
@@ -185,7 +186,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         except BaseException:  # an executor may be anybody's
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
-        self.progress()
+        self.on_result()
         return result
 
     # --- it waits ----------------------------------------------------------------------------------------------------
@@ -236,6 +237,46 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     def show(self, item: JSON) -> None:
         """Take an item into the journal that clients were told of, and that models do not read."""
         self.journal.note(JournalEntry("output", item, mark="for_clients"))
+
+
+class CallSlots:
+    """Lets so many calls be executed at the same time, in the order of asking.
+
+    Most calls find a slot free, and take it without waiting for the loop, as those of a semaphore cannot.
+    """
+
+    __slots__ = ("_free", "_waiting")
+
+    def __init__(self, limit: int) -> None:
+        self._free = limit
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def take(self) -> bool:
+        """Take a slot if one is free; else `wait` for one."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Wait for a slot that somebody gives back."""
+        handed_over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(handed_over)
+        try:
+            await handed_over
+        except asyncio.CancelledError:
+            if not handed_over.cancelled():  # it was there already, and is somebody else's now
+                self.give_back()
+            raise
+
+    def give_back(self) -> None:
+        """Hand a slot to whoever waits for one."""
+        while self._waiting:
+            handed_over = self._waiting.popleft()
+            if not handed_over.done():
+                handed_over.set_result(None)
+                return
+        self._free += 1
 
 
 def is_repeatable(target: Target | None) -> bool:

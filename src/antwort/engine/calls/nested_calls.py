@@ -48,6 +48,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
     _under_way: set[str] = set()
     _known: dict[str, int] | None = None
     _closed: bool = False
+    _approvals: dict[str, bool] = {}
 
     @cached_property
     def functions(self) -> Mapping[str, CallableFunction]:
@@ -113,14 +114,15 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
 
     async def _make(self, record: CallRecord, target: Target) -> CallResult:
         """Make a call, if it is admitted."""
-        life = self._life
-        async with life.slots:
+        life, slots = self._life, self._life.slots
+        if not slots.take():
+            await slots.wait()
+        try:
             self._check_open()
-            admission = life.admission
-            asks, refusal = admission.needs_approval(target), None
+            asks, refusal = self._asks(target), None
             if target.spec is not None and target.spec.ends_agent:
-                refusal = admission.ending_refusal(target, self._turn)
-            refusal = refusal or admission.nested_refusal(target, asks=asks)
+                refusal = life.admission.ending_refusal(target, self._turn)
+            refusal = refusal or life.admission.nested_refusal(target, asks=asks)
             call = life.begin(record, target, {"id": new_id("afc"), "type": OWN}, NESTED, refusal=refusal)
             self._positions[record.call_id] = call.position
             if refusal is not None:
@@ -130,10 +132,19 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
                 await self._store(call.position)
                 raise SuspendedError(Suspension("calls"))
             else:
-                if not is_repeatable(target):
-                    await self._store(call.position)  # it is known to have started before it starts
+                if not is_repeatable(target) and life.journal.store is not None:
+                    await life.saves.save(call.position)  # it is known to have started before it starts
                 result = await self._run(call, target, attached=self._attached)
+        finally:
+            slots.give_back()
         return await self._end(call, result)
+
+    def _asks(self, target: Target) -> bool:
+        """Tell whether calls of a function are made only after a yes; for all of them it is the same."""
+        asks = self._approvals.get(target.name)
+        if asks is None:
+            asks = self._approvals[target.name] = self._life.admission.needs_approval(target)
+        return asks
 
     async def _go_on(self, position: int, target: Target, arguments: str) -> CallResult:
         """Return what there is of a call that was made before, or go on with it."""
@@ -151,11 +162,13 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         if step is NextStep.WAIT:
             raise SuspendedError(Suspension("calls"))
         if step is NextStep.END:
-            life.end(record, target, life.said_to(record), _NO_SOURCES)
+            life.end(record, target, life.answer_result(record), _NO_SOURCES)
             await self._store(position)
             return _result(record)
         call = ServerCall(record, entry, target, life.plan.ctx.sources.noting(), position)
-        async with life.slots:
+        if not life.slots.take():
+            await life.slots.wait()
+        try:
             self._check_open()
             if step is NextStep.INTERRUPT:
                 interrupt(entry, life.emitter)
@@ -166,13 +179,18 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
                 if not is_repeatable(target):
                     await self._store(position)
             result = await self._run(call, target, attached=step is NextStep.GO_ON)
+        finally:
+            life.slots.give_back()
         return await self._end(call, result)
 
-    async def _run(self, call: ServerCall, target: Target, *, attached: bool) -> ToolResult:
+    def _run(self, call: ServerCall, target: Target, *, attached: bool) -> Awaitable[ToolResult]:
         if target.executor is None or target.spec is None:
-            wanted = {"question": f"The program calls {target.name}", "arguments": call.record.arguments}
-            return ToolResult("", suspension=Suspension("question", wanted))
-        return await self._life.run(call.record, target, self._context(call, target, attached=attached))
+            return self._ask_client(call.record)
+        return self._life.run(call.record, target, self._context(call, target, attached=attached))
+
+    async def _ask_client(self, record: CallRecord) -> ToolResult:
+        wanted = {"question": f"The program calls {record.name}", "arguments": record.arguments}
+        return ToolResult("", suspension=Suspension("question", wanted))
 
     @cached_property
     def _shared_context(self) -> Context:
@@ -214,7 +232,8 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             self._note_sources(record)
         if life.plan.shown.calls and call.refusal is None:
             self._show(record)
-        await self._store(call.position)
+        if life.journal.store is not None:
+            await life.saves.save(call.position)
         return _result(record)
 
     def _show(self, record: CallRecord) -> None:

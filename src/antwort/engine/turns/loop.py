@@ -28,11 +28,9 @@ from antwort.engine.planning.continuing import brought_by, check_answers
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.agent_events import MarkedStream, RunEvents
 from antwort.engine.turns.compaction import Compactor, compactable
-from antwort.engine.turns.earlier import Earlier
 from antwort.engine.turns.ending import Ending
-from antwort.engine.turns.model_turn import ModelTurns, model_request, next_request
-from antwort.engine.turns.parts import EngineParts
-from antwort.engine.turns.said_window import SaidWindow
+from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request, next_request
+from antwort.engine.turns.parts import Earlier, EngineParts
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError, BadRequestError
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
