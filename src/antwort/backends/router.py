@@ -93,7 +93,8 @@ class ModelRouter:
         self._open = [route for route in self._routes if not route.models]
         self._asked = [route for route in self._routes if not route.models or any(map(is_pattern, route.models))]
         self._alone = self._open[0] if len(self._routes) == len(self._open) == 1 else None
-        self._some_see = any(route.images for route in self._routes)
+        self.some_see = any(route.images for route in self._routes)
+        """Whether models of any backend are known to take images."""
         self._resolved: dict[str, ModelTarget] = {}
         self._rooms: dict[str, tuple[int, float]] = {}
         """Tokens that models may be given, as far as that was measured, and until when that counts."""
@@ -145,8 +146,6 @@ class ModelRouter:
 
     def takes_images(self, model: str) -> bool:
         """Tell whether a model that was found is known to take images."""
-        if not self._some_see:
-            return False
         target = self._resolved.get(model) or self._named(model) or self._listed_by(model) or self._matching(model)
         return self._routes[0].images is True if target is None else target.route.images is True
 

@@ -31,7 +31,7 @@ from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.references import LONGEST, may_refer, resolve, spilled
-from antwort.functions.results import LARGEST_IMAGES, ToolResult, has_images
+from antwort.functions.results import LARGEST_IMAGES, MAY_HAVE_IMAGES, ToolResult, has_images
 from antwort.functions.spec import FunctionSpec
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 
@@ -309,7 +309,7 @@ class Execution:
             return ToolResult(value, value=value)
         if isinstance(value, ToolResult):
             return self._capped(entry, value) if len(value.output) <= limit else None
-        if has_images(value):
+        if type(value) in MAY_HAVE_IMAGES and has_images(value):
             return None
         text = short_text(value, limit)
         return None if text is None or len(text) > limit else ToolResult(text, value=value)

@@ -53,6 +53,10 @@ class Image(Struct, frozen=True):
         return {"type": "input_image", "image_url": url, "detail": self.detail}
 
 
+MAY_HAVE_IMAGES = frozenset({Image, list, tuple})
+"""Types of values that `has_images` has to look at."""
+
+
 def has_images(value: Any) -> bool:
     """Tell whether a handler has returned an image, or a list with one."""
     if type(value) is Image:

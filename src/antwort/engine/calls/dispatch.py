@@ -20,7 +20,7 @@ from antwort.engine.output.emitter import Emitter, ModelCall
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.engine.tools.tool_choice import Choice
-from antwort.functions import HostedCall, Image, ToolResult
+from antwort.functions import Image, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
 from antwort.types import JSON
@@ -151,7 +151,9 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         life = self._life
         plan, progress, emit, say = life.plan, None, life.plan.ctx.emit, self._say
-        events, send_event = self._item_events(call), plan.ctx.send_event
+        events, send_event = None, plan.ctx.send_event
+        if life.emitter.events.enabled:
+            events = self._item_events(call)
         if events is not None:
             send_event = events.send
         if plan.shown.progress and life.emitter.events.enabled:
@@ -234,7 +236,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
     ) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
         hosted = None if target is None or refusal is not None else target.hosted
-        item = call_item(_made(record), hosted)
+        item = call_item(record, hosted)
         return self._life.begin(record, target, item, refusal=refusal, attached=attached)
 
     def _shown(self, call: ServerCall) -> ServerCall:
@@ -252,9 +254,9 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         return replace(call, output_index=emitter.hosted_call(item, hosted.arriving, events))
 
     def _item_events(self, call: ServerCall) -> ItemEvents | None:
-        """Return where events of the call's item go; None if it has no item of its own, or nobody listens."""
+        """Return where events of the call's item go; None if it has no item of its own."""
         hosted, item, emitter = call.hosted, call.entry.item, self._life.emitter
-        if hosted is None or hosted.item != item["type"] or call.output_index < 0 or not emitter.events.enabled:
+        if hosted is None or hosted.item != item["type"] or call.output_index < 0:
             return None
         return ItemEvents(emitter, item, call.output_index, call.record.name)
 
@@ -325,20 +327,21 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             self._give(call, given)
         ended = None
         if hosted is not None and hosted.item == item["type"]:
-            ended = ended_item(_made(record), hosted, result, self._life.plan.include)
+            ended = ended_item(record, hosted, result, self._life.plan.include)
             item.update(ended.fields, status=ended.status)
             record.unasked = ended.unasked or None
         else:
             item["status"] = failed_status(str(item["type"])) if result.is_error else "completed"
             if item["type"] == OWN:
                 item["output"] = record.output
-        self._show_end(call, ended)
+        if call.output_index >= 0 or ended is not None:
+            self._show_end(call, ended)
 
     def _show_end(self, call: ServerCall, ended: EndedItem | None) -> None:
         """Tell of the end of a call, if clients see it, and show further items, which the model has read already."""
         index, item, was_done, emitter = call.output_index, call.entry.item, call.record.told, self._life.emitter
         if index >= 0 and not was_done:
-            for event in ended.events if ended is not None else ():
+            for event in ended.events if ended is not None and emitter.events.enabled else ():
                 emitter.item_event(index, item, event)
             emitter.done(index)
         if ended is not None and (index >= 0 or was_done):
@@ -396,10 +399,6 @@ async def _image_parts(images: Sequence[Image]) -> list[JSON]:
     if sum(len(image.data) for image in images) < MUCH:
         return [image.part() for image in images]
     return await asyncio.to_thread(lambda: [image.part() for image in images])
-
-
-def _made(record: CallRecord) -> HostedCall:
-    return HostedCall(record.call_id, record.name, record.arguments)
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:

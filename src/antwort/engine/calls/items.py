@@ -10,6 +10,7 @@ import msgspec
 from antwort.engine.output.emitter import Emitter
 from antwort.functions import HostedCall, HostedTool, ItemEvent, ToolResult
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.items import failed_status
@@ -22,7 +23,7 @@ _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
 
 
-def call_item(call: HostedCall, tool: HostedTool | None) -> JSON:
+def call_item(call: CallRecord, tool: HostedTool | None) -> JSON:
     """Return the item of a call that begins."""
     if tool is None or tool.item is None:
         return {
@@ -38,10 +39,15 @@ def call_item(call: HostedCall, tool: HostedTool | None) -> JSON:
     if tool.output_items:
         item["call_id"] = call.call_id
     try:
-        item.update(_fields(call.name, tool.begin(call)))
+        item.update(_fields(call.name, tool.begin(_made(call))))
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: `begin` has failed; the item has no fields of its own", call.name)
     return item
+
+
+def _made(call: CallRecord) -> HostedCall:
+    """Return a call as its tool gets it."""
+    return HostedCall(call.call_id, call.name, call.arguments)
 
 
 @functools.cache
@@ -105,22 +111,22 @@ class EndedItem(msgspec.Struct, frozen=True):
     """Further items, as a whole."""
 
 
-def ended_item(call: HostedCall, tool: HostedTool, result: ToolResult, asked: frozenset[str]) -> EndedItem:
+def ended_item(call: CallRecord, tool: HostedTool, result: ToolResult, asked: frozenset[str]) -> EndedItem:
     """Return what the items of a hosted call say of its result; `asked` is what the request wants included."""
     name, failed = call.name, result.is_error
     status = failed_status(str(tool.item)) if failed else "completed"
     try:
-        end = tool.end(call, result)
+        end = tool.end(_made(call), result)
         fields, unasked = _gated(_fields(name, end.fields), tool.includes, asked)
         events = [event for event in end.events_after(failed=failed) if is_sendable(name, event)]
-        further = [_further_item(call, item) for item in end.items]
+        further = [_further_item(call, item) for item in end.items] if end.items else ()
         return EndedItem(fields, unasked, end.status or status, events, further)
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: the items of its result cannot be made", name)
         return EndedItem({}, {}, status, (), [_further_item(call, {"type": kind}) for kind in tool.output_items])
 
 
-def _further_item(call: HostedCall, given: Mapping[str, Any]) -> JSON:
+def _further_item(call: CallRecord, given: Mapping[str, Any]) -> JSON:
     kind, status = str(given["type"]), str(given.get("status") or "completed")
     item: JSON = {"id": new_id("item"), "type": kind, "status": status, "call_id": call.call_id}
     item.update(_fields(call.name, {name: given[name] for name in given if name not in item}))

@@ -95,7 +95,9 @@ class LeavingCalls(msgspec.Struct, eq=False):
     @property
     def said(self) -> int:
         """Characters that calls of the response have brought into the window, about."""
-        return sum(_characters(call) for _, _, call in self._calls())
+        calls = [call for _, _, call in self._calls()]
+        images = sum(len(call.images) for call in calls if call.images)
+        return _IMAGE * images + sum(len(call.arguments) + len(call.output or "") for call in calls)
 
     async def leave(self, room: Room) -> bool:
         """Let calls of earlier turns leave, the oldest first, until there is room; return whether any has."""
@@ -267,10 +269,6 @@ def _without_images(call: CallRecord) -> JSON:
         "size": len(text.encode(errors="replace")),
         "head": text,
     }
-
-
-def _characters(call: CallRecord) -> int:
-    return len(call.arguments) + len(call.output or "") + _IMAGE * len(call.images or ())
 
 
 def _line(call: CallRecord) -> str:

@@ -419,7 +419,7 @@ class Loop:
         self._noted = len(self.response.output)
 
     def _dispatch(self) -> Dispatch:
-        plan, journal, totals = self.plan, self.journal, self._totals
+        plan, journal, totals, models = self.plan, self.journal, self._totals, self._parts.models
         life = CallLifecycle(
             plan,
             journal,
@@ -434,7 +434,7 @@ class Loop:
             self._leaving,
             self._parts.longest_arguments,
             self._model.result_room,
-            self._parts.models.takes_images(self.response.model),
+            models.some_see and models.takes_images(self.response.model),
         )
         return Dispatch(life)
 
