@@ -56,7 +56,17 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
             raise BadRequestError(
                 f"'size' is '{size}'; here: auto, {', '.join(own.sizes)}.", param="size", code="invalid_value"
             )
+        if options.mask is not None and isinstance(file_id := options.mask.get("file_id"), str):
+            ctx.require(_READ, param="input_image_mask.file_id", purpose="to read a file")
+            await self._check_file(ctx, file_id)
         return tool if options.action == "generate" else with_given(tool, items)
+
+    async def _check_file(self, ctx: Context, file_id: str) -> None:
+        try:
+            if self.services.files is not None:
+                await self.services.files.get(ctx.tenant, file_id)
+        except NotFoundError as error:
+            raise NotFoundError(error.message, param="input_image_mask.file_id") from error
 
     @function(timeout=math.inf, hosted=ImageTool())
     async def image_generation(
