@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.base import FileReading, ModelBackend
+from antwort.backends.blind_models import WithoutImages
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
 from antwort.backends.parameters import taken_parameters
@@ -47,6 +48,7 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
             servers[name].transport if name in servers else None,
             taken_parameters(config),
             _files_read(config, servers.get(name)),
+            config.images,
         )
         for name, config in configs.items()
     ]
@@ -65,6 +67,8 @@ def _server(name: str, config: BackendConfig, queue: Queue) -> "RemoteBackend":
 
 def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
     calling = text_calls.with_tool_calls(server, config)
+    if config.images is False:
+        calling = WithoutImages(calling)
     if config.allowed_tools == "fewer":
         calling = AllowedTools(calling)
     return Guarded(calling, CircuitBreaker(server.name, server.is_there), Retries(config.retries))

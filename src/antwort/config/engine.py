@@ -103,6 +103,10 @@ class BackendConfig(Settings, defer_build=True):
     )
     max_models: PositiveInt = Field(default=10_000, description="Models taken from its list.")
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
+    images: bool | None = Field(
+        default=None,
+        description="Whether its models take images that functions return; unset, they are sent, but no charts.",
+    )
     extra_body: dict[str, Any] = Field(default={}, description="Further fields for every request.")
     parameters: list[str] = Field(
         default=[],

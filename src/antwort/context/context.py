@@ -69,6 +69,10 @@ async def _unheard(_text: str) -> None:
     """Drop what is said where there is no response."""
 
 
+async def _unseen(_kind: str, _data: Mapping[str, Any], _part: str | None) -> None:
+    """Drop an event of an item that nobody sees."""
+
+
 class Fence(Struct, frozen=True):
     """What it takes to write for a stored response. It holds until somebody else takes the response over."""
 
@@ -104,6 +108,10 @@ class Context(Struct, frozen=True):
 
     The model does not read it.
     """
+    send_event: Callable[[str, Mapping[str, Any], str | None], Awaitable[None]] = _unseen
+    """Where events of the item go that shows the call; functions send them by `event`."""
+    sees_images: bool = False
+    """Whether the model that calls is known to take images (`backends.<name>.images`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)
@@ -222,6 +230,13 @@ class Context(Struct, frozen=True):
     async def call_model(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
         """Ask a model once, without functions."""
         return await self.agents.ask(prompt, **options)
+
+    async def event(self, kind: str, *, part: str | None = None, **data: Any) -> None:
+        """Send an event of the item of this call, if it is that of a hosted tool and somebody sees it.
+
+        It is `response.<item type>.<kind>`, or `response.<item type>_<part>.<kind>`, with `data` as its fields.
+        """
+        await self.send_event(kind, data, part)
 
     async def room(self) -> int | None:
         """Return how many characters of a result fit into the window of the model; None if nobody knows.

@@ -114,8 +114,12 @@ class HttpClient(Protocol):
         body: bytes | None = None,
         time_limit: float | None = None,
         max_bytes: int | None = None,
+        on_piece: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> HttpAnswer:
-        """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed."""
+        """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed.
+
+        `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them.
+        """
 
 
 class NoHttpClient(HttpClient):

@@ -33,8 +33,9 @@ from antwort.context.http_client import HttpClient
 from antwort.context.values import Values
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.files.base import Files
-from antwort.functions.calls import ToolCall, ToolResult
+from antwort.functions.calls import ToolCall
 from antwort.functions.metrics import MetricDescriptor
+from antwort.functions.results import ToolResult
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 from antwort.sandbox import Sandbox
 from antwort.storage.base import Questions, Records

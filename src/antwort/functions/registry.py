@@ -23,7 +23,7 @@ from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
 from antwort.context.variables import Variables
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
-from antwort.functions.calls import ToolExecutor, ToolResult
+from antwort.functions.calls import ToolExecutor
 from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.execution import Execution
 from antwort.functions.lifetime import Lifetime, Patience
@@ -40,6 +40,7 @@ from antwort.functions.registration import (
     collect,
     conflicts,
 )
+from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import (
     FunctionOptions,
@@ -69,7 +70,7 @@ API = "antwort"
 class FunctionRegistry(ToolExecutor):
     """Functions and providers, in the order of their registration.
 
-    Of two functions with one name, two wire faces with one tool type, or two routes with one path, the first
+    Of two functions with one name, two hosted tools with one type, or two routes with one path, the first
     registered wins and a warning names both; `strict_names` makes it an error. Use it as an async context manager if
     a provider has a lifespan.
     """

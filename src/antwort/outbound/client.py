@@ -162,6 +162,7 @@ class Outbound(HttpClient):
         body: bytes | None = None,
         time_limit: float | None = None,
         max_bytes: int | None = None,
+        on_piece: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> HttpAnswer:
         try:
             target = yarl.URL(url)
@@ -182,6 +183,7 @@ class Outbound(HttpClient):
                     whose=_SERVICE,
                     max_bytes=max_bytes or int(self._settings.max_bytes),
                     proxy=Proxy.for_url(urlsplit(url)) if self._proxies else None,
+                    on_piece=on_piece,
                 )
         except OutboundError as error:
             logger.info("%s %s: %s", method, host, error)

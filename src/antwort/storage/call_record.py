@@ -74,6 +74,8 @@ class CallRecord(Struct, omit_defaults=True):
     status: str | None = None
     json: bool = False
     """Whether the output is JSON."""
+    images: list[JSON] | None = None
+    """Pictures that the model sees with the output, as parts of content."""
     sources: JSON | None = None
     """What an answer may cite of it, by number."""
     unasked: JSON | None = None

@@ -8,20 +8,21 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from antwort.concurrency.large_work import is_many, let_go
+from antwort.concurrency.large_work import MUCH, is_many, let_go
 from antwort.context import Progress, Source
 from antwort.context.suspension import Suspension
 from antwort.engine.calls.answers import Answer, is_waiting
-from antwort.engine.calls.items import OWN, call_item, found_fields, output_item
+from antwort.engine.calls.items import OWN, EndedItem, ItemEvents, begin_events, call_item, ended_item
 from antwort.engine.calls.lifecycle import NESTED, CallLifecycle, NextStep, ServerCall, interrupt
 from antwort.engine.calls.nested_calls import NestedCalls, nested_questions
 from antwort.engine.output.emitter import Emitter, ModelCall
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.engine.tools.tool_choice import Choice
-from antwort.functions import Hosted, ToolResult
+from antwort.functions import Image, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
+from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
 from antwort.wire.items import failed_status
 
@@ -126,6 +127,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         result = await self._run(leader)
         noted = leader.sources.noted()
         for call in group:
+            call.record.images = leader.record.images
             self._end(call, result, noted)
             if self._life.longest_arguments is not None and len(call.record.arguments) > self._life.longest_arguments:
                 await self._life.leaving.keep_arguments(call.position, self._life.longest_arguments)
@@ -136,7 +138,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
 
     async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
         self._life.before_write()
-        if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
+        if result.suspension is not None or (call.hosted is not None and call.hosted.output_items):
             self._life.journal.change(call.position)  # there is an entry more
             await self._life.journal.save()
         else:
@@ -148,6 +150,11 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         life = self._life
         plan, progress, emit, say = life.plan, None, life.plan.ctx.emit, self._say
+        events, send_event = None, plan.ctx.send_event
+        if life.emitter.events.enabled:
+            events = self._item_events(call)
+        if events is not None:
+            send_event = events.send
         if plan.shown.progress and life.emitter.events.enabled:
             progress = CallProgress(life.emitter, record.call_id, record.name)
             emit = progress.emit
@@ -162,6 +169,8 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             attached=call.attached,
             emit=emit,
             say=say,
+            send_event=send_event,
+            sees_images=life.sees_images,
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
@@ -173,6 +182,10 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         finally:
             if progress is not None:
                 progress.close()
+            if events is not None:
+                events.close()
+        if result.images:
+            record.images = await _image_parts(result.images)
         if is_many(result.value):  # its text is what counts here
             held = [result.value]
             result = replace(result, value=None)
@@ -221,22 +234,30 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         self, record: CallRecord, target: Target | None, refusal: str | None = None, *, attached: bool = False
     ) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
-        face = None if target is None or refusal is not None else target.face
-        item = call_item(record.call_id, record.name, record.arguments, face)
+        hosted = None if target is None or refusal is not None else target.hosted
+        item = call_item(record, hosted)
         return self._life.begin(record, target, item, refusal=refusal, attached=attached)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
-        item, face = call.entry.item, call.face
+        item, hosted = call.entry.item, call.hosted
         if item["type"] == OWN and not self._life.plan.shown.calls:
             return call
         if item["type"] == OWN and call.target is not None and call.target.suspends:
             return call  # it is shown when it waits, so that a client can answer it
         call.entry.visible = True
-        if face is None or item["type"] != face.item:
-            return replace(call, output_index=self._life.emitter.add(item))
-        index = self._life.emitter.hosted_call(item, face.phases, face.streamed_field)
-        return replace(call, output_index=index)
+        emitter = self._life.emitter
+        if hosted is None or item["type"] != hosted.item:
+            return replace(call, output_index=emitter.add(item))
+        events = begin_events(call.record.name, hosted, item) if emitter.events.enabled else ()
+        return replace(call, output_index=emitter.hosted_call(item, hosted.arriving, events))
+
+    def _item_events(self, call: ServerCall) -> ItemEvents | None:
+        """Return where events of the call's item go; None if it has no item of its own."""
+        hosted, item, emitter = call.hosted, call.entry.item, self._life.emitter
+        if hosted is None or hosted.item != item["type"] or call.output_index < 0:
+            return None
+        return ItemEvents(emitter, item, call.output_index, call.record.name)
 
     def _approved(self, call: ServerCall) -> ServerCall:
         """Begin a call that may be made now."""
@@ -297,40 +318,35 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
         """Fill the item and the journal entry of a call with the result, and with the sources that it shows."""
-        record, item, face = call.record, call.entry.item, call.face
+        record, item, hosted = call.record, call.entry.item, call.hosted
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return
         if (given := self._life.end(record, call.target, result, noted)) is not None:
             self._give(call, given)
-        if item["type"] == OWN:
-            item["status"] = failed_status(OWN) if result.is_error else "completed"
-            item["output"] = record.output
+        ended = None
+        if hosted is not None and hosted.item == item["type"]:
+            ended = ended_item(record, hosted, result, self._life.plan.include)
+            item.update(ended.fields, status=ended.status)
+            record.unasked = ended.unasked or None
         else:
-            if face is not None and face.item == item["type"]:
-                found, unasked = found_fields(record.name, face, result, self._life.plan.include)
-                item.update(found)
-                if unasked:
-                    record.unasked = unasked
-            # What came of it is said by the second item, if there is one.
-            whole = face is not None and (face.output_field is not None or bool(face.output_fields))
-            failed = result.is_error and not whole
-            item["status"] = failed_status(str(item["type"])) if failed else "completed"
-        if call.output_index >= 0 and not record.told:
-            if face is not None and face.output_item is None and not result.is_error:
-                self._life.emitter.phase(call.output_index, str(item["type"]), "completed")
-            self._life.emitter.done(call.output_index)
-        if face is None or face.output_item is None:
-            return
-        if call.output_index >= 0 or record.told:
-            self._show_output(call, face, result)
+            item["status"] = failed_status(str(item["type"])) if result.is_error else "completed"
+            if item["type"] == OWN:
+                item["output"] = record.output
+        if call.output_index >= 0 or ended is not None:
+            self._show_end(call, ended)
 
-    def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
-        """Show the result of a call as an item of its own, which the model has read already."""
-        record = call.record
-        item = output_item(record.call_id, record.name, record.arguments, face, result)
-        self._life.emitter.done(self._life.emitter.add(item))
-        self._life.show(item)
+    def _show_end(self, call: ServerCall, ended: EndedItem | None) -> None:
+        """Tell of the end of a call, if clients see it, and show further items, which the model has read already."""
+        index, item, was_done, emitter = call.output_index, call.entry.item, call.record.told, self._life.emitter
+        if index >= 0 and not was_done:
+            for event in ended.events if ended is not None and emitter.events.enabled else ():
+                emitter.item_event(index, item, event)
+            emitter.done(index)
+        if ended is not None and (index >= 0 or was_done):
+            for further in ended.further:
+                emitter.done(emitter.add(further))
+                self._life.show(further)
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
@@ -375,6 +391,13 @@ class CallProgress:
         sending = self._loop.create_task(self._emitter.flush())
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
+
+
+async def _image_parts(images: Sequence[Image]) -> list[JSON]:
+    """Return images as parts of content; what is large is written on a thread."""
+    if sum(len(image.data) for image in images) < MUCH:
+        return [image.part() for image in images]
+    return await asyncio.to_thread(lambda: [image.part() for image in images])
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:

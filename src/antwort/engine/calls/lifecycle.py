@@ -28,7 +28,7 @@ from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.engine.tools.approvals import approval_body, approval_request, provider_of
 from antwort.engine.tools.targets import Target
-from antwort.functions import FunctionSpec, Hosted, ToolResult
+from antwort.functions import FunctionSpec, HostedTool, ToolResult
 from antwort.functions.output import NOTHING
 from antwort.storage.base import Direction, JournalEntry
 from antwort.storage.call_record import CallRecord, CallState, GivenAnswer
@@ -68,9 +68,9 @@ class ServerCall(msgspec.Struct, frozen=True):
         return None if self.target is None else self.target.spec
 
     @property
-    def face(self) -> Hosted | None:
+    def hosted(self) -> HostedTool | None:
         """How the function shows itself to clients, if it does."""
-        return None if self.target is None else self.target.face
+        return None if self.target is None else self.target.hosted
 
 
 class NextStep(Enum):
@@ -113,6 +113,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Characters of arguments that stay in the window once a call is over."""
     room: Callable[[int], Awaitable[int | None]]
     """Tells how many characters each of so many results may have."""
+    sees_images: bool
+    """Whether the model is known to take images."""
 
     @cached_property
     def slots(self) -> "CallSlots":

@@ -421,7 +421,7 @@ class Loop:
         self._noted = len(self.response.output)
 
     def _dispatch(self) -> Dispatch:
-        plan, journal, totals = self.plan, self.journal, self._totals
+        plan, journal, totals, models = self.plan, self.journal, self._totals, self._parts.models
         life = CallLifecycle(
             plan,
             journal,
@@ -436,6 +436,7 @@ class Loop:
             self._leaving,
             self._parts.longest_arguments,
             self._model.result_room,
+            models.some_see and models.takes_images(self.response.model),
         )
         return Dispatch(life)
 

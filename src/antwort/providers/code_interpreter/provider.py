@@ -39,9 +39,10 @@ from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import (
     DELETED,
-    FACE,
+    CodeTool,
     asked_files,
     asked_memory,
+    charts,
     earlier_container,
     earlier_containers,
     going_on,
@@ -137,7 +138,7 @@ class CodeInterpreter(Provider[CodeInterpreterSettings]):
                 return going_on(tool, earlier)
         return tool
 
-    @function(timeout=math.inf, hosted=FACE, in_order=True)
+    @function(timeout=math.inf, hosted=CodeTool(), in_order=True)
     async def code_interpreter(
         self, ctx: Context, code: Annotated[str, Field(description="Python code.", max_length=_LONGEST)]
     ) -> ToolResult:
@@ -167,7 +168,8 @@ class CodeInterpreter(Provider[CodeInterpreterSettings]):
         renewed = is_new and container.about.begun
         text = report(ctx, container.id, outcome, made, limits, renewed=renewed)
         item = item_fields(container.id, outcome, made, limits)
-        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item)
+        seen = await asyncio.to_thread(charts, self.containers.files(container), made) if ctx.sees_images else ()
+        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item, images=seen)
 
     @contextlib.asynccontextmanager
     async def _work(self, ctx: Context, container: Container, code: str) -> AsyncIterator[_Run]:

@@ -13,6 +13,7 @@ from typing_extensions import override
 
 from antwort.extensions import RERANKERS, VECTOR_DATABASES, VectorDatabase, parse_filter
 from antwort.provider import (
+    JSON,
     BadRequestError,
     ConfigError,
     Context,
@@ -23,7 +24,8 @@ from antwort.provider import (
     FunctionError,
     Gauge,
     Histogram,
-    Hosted,
+    HostedCall,
+    HostedTool,
     NotFoundError,
     ParsingLimits,
     Provider,
@@ -77,11 +79,6 @@ _EMBEDDING_SHARE = 0.5
 """The part of a search's time after which embedding is given up: the rest is for a search by keywords."""
 
 
-def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    query = arguments.get("query")
-    return {"queries": [query] if isinstance(query, str) else [], "results": None}
-
-
 def _searched_for(query: str, question: str) -> str:
     """Return what to search for: the user's question if the query only repeats what the argument is said to be.
 
@@ -99,6 +96,39 @@ def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
         return options, None if options.filters is None else parse_filter(options.filters)
     except FunctionError as error:
         raise BadRequestError(str(error), param="filters") from None
+
+
+class SearchTool(HostedTool):
+    """How a search looks, and is read again."""
+
+    types = ("file_search",)
+    item = "file_search_call"
+    phases = ("in_progress", "searching")
+    includes: Mapping[str, str] = {"file_search_call.results": "results"}
+    narrows = ("vector_store_ids",)
+    tool_defaults: Mapping[str, Any] = {
+        "vector_store_ids": [],
+        "filters": None,
+        "max_num_results": 20,
+        "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
+    }
+
+    @override
+    def check(self, tool: Mapping[str, Any]) -> object:
+        return _read_tool(tool)
+
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        query = call.decoded.get("query")
+        return {"queries": [query] if isinstance(query, str) else [], "results": None}
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON:
+        return {"query": "; ".join(item.get("queries") or ())}
+
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        return report.read_results(item)
 
 
 class FileSearch(Provider[FileSearchSettings], WorksApart):
@@ -324,23 +354,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         idempotent=True,
         needs=READ,
         spill=False,  # what was found is there to be read and cited
-        hosted=Hosted(
-            types=("file_search",),
-            item="file_search_call",
-            describe=_call,
-            phases=("in_progress", "searching"),
-            includes={"file_search_call.results": "results"},
-            check=_read_tool,
-            narrows=("vector_store_ids",),
-            read_arguments=lambda item: {"query": "; ".join(item.get("queries") or ())},
-            read_output=report.read_results,
-            tool_defaults={
-                "vector_store_ids": [],
-                "filters": None,
-                "max_num_results": 20,
-                "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
-            },
-        ),
+        hosted=SearchTool(),
     )
     async def file_search(
         self,

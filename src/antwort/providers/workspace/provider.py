@@ -17,6 +17,7 @@ from antwort.provider import (
     FolderInUse,
     FunctionError,
     FunctionUnavailableError,
+    Image,
     NotFoundError,
     Provider,
     ToolResult,
@@ -29,10 +30,10 @@ from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
 from antwort.providers.workspace.settings import WorkspaceSettings
 from antwort.providers.workspace.shell import (
-    BESIDES,
     DELETED,
-    FACE,
+    FileTool,
     Said,
+    ShellTool,
     asked_memory,
     check_command,
     check_memory,
@@ -52,6 +53,10 @@ _ALONE = "default"
 """The workspace of calls that belong to no response."""
 
 FilePath = Annotated[str, Field(min_length=1, description="Relative to the workspace.")]
+
+
+_LARGEST_PICTURE = 10 * 1024**2
+"""Bytes of a picture that a model looks at."""
 
 
 class Workspace(Provider[WorkspaceSettings]):
@@ -107,7 +112,7 @@ class Workspace(Provider[WorkspaceSettings]):
                 return going_on(tool, earlier)
         return tool
 
-    @function(timeout=math.inf, hosted=FACE, in_order=True)
+    @function(timeout=math.inf, hosted=ShellTool(), in_order=True)
     async def shell(
         self,
         ctx: Context,
@@ -128,7 +133,7 @@ class Workspace(Provider[WorkspaceSettings]):
         text = report(done, said, limits, is_deleted=is_deleted, is_full=is_full)
         return ToolResult(text, item=item_fields(used.folder.name, done, said))
 
-    @function(attach=True, hosted=BESIDES, in_order=True)
+    @function(attach=True, hosted=FileTool(), in_order=True)
     async def read_file(
         self,
         ctx: Context,
@@ -146,7 +151,22 @@ class Workspace(Provider[WorkspaceSettings]):
 
             return await asyncio.to_thread(read)
 
-    @function(attach=True, hosted=BESIDES, in_order=True, spill=False)
+    @function(attach=True, hosted=FileTool(), in_order=True, offer="on_request")
+    async def view_image(self, ctx: Context, path: FilePath) -> Image:
+        """Look at a picture of the workspace: PNG, JPEG, GIF or WebP."""
+        async with self._folder(ctx, written=False) as used:
+            files = self.folders.files(used.folder)
+
+            def read() -> bytes:
+                with files.open(path) as file:
+                    return file.read(_LARGEST_PICTURE + 1)
+
+            data = await asyncio.to_thread(read)
+        if len(data) > _LARGEST_PICTURE:
+            raise FunctionError(f"{path} has more than {_LARGEST_PICTURE:,} bytes; make it smaller first.")
+        return Image.of(data)
+
+    @function(attach=True, hosted=FileTool(), in_order=True, spill=False)
     async def write_file(
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
@@ -155,7 +175,7 @@ class Workspace(Provider[WorkspaceSettings]):
             size = await self._write(used.folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
-    @function(hosted=BESIDES, in_order=True)
+    @function(hosted=FileTool(), in_order=True)
     async def edit_file(
         self,
         ctx: Context,
