@@ -76,8 +76,9 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         self._under_way.add(call_id)
         try:
             position = self._positions.get(call_id)
-            if position is not None:
-                return await self._go_on(position, target, text)
+            made = None if position is None else self._call_at(position, target)
+            if made is not None:
+                return await self._go_on(made, target, text)
             turn, handed_on = self._life.totals.turns, tuple(sorted(references))
             return await self._make(
                 CallRecord(call_id, name, text, turn, parent=self._call_id, references=handed_on), target
@@ -146,14 +147,20 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             asks = self._approvals[target.name] = self._life.admission.needs_approval(target)
         return asks
 
-    async def _go_on(self, position: int, target: Target, arguments: str) -> CallResult:
+    def _call_at(self, position: int, target: Target) -> ServerCall | None:
+        """Return a call that was made before."""
+        entry = self._life.journal.entries[position]
+        if entry.call is None:
+            return None
+        return ServerCall(entry.call, entry, target, self._life.plan.ctx.sources.noting(), position)
+
+    async def _go_on(self, call: ServerCall, target: Target, arguments: str) -> CallResult:
         """Return what there is of a call that was made before, or go on with it."""
-        life, entry = self._life, self._life.journal.entries[position]
-        record = entry.call
-        if record is None or (record.name, record.arguments) != (target.name, arguments):
+        life, record = self._life, call.record
+        if (record.name, record.arguments) != (target.name, arguments):
             raise FunctionError(
-                f"The call '{record and record.call_id}' was one of {record and record.name} before, with other "
-                "arguments perhaps: what makes it has taken another way this time."
+                f"The call '{record.call_id}' was one of {record.name} before, with other arguments perhaps: "
+                "what makes it has taken another way this time."
             )
         step = life.go_on(record, target)
         if step is NextStep.NOTHING:
@@ -163,21 +170,20 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             raise SuspendedError(Suspension("calls"))
         if step is NextStep.END:
             life.end(record, target, life.answer_result(record), _NO_SOURCES)
-            await self._store(position)
+            await self._store(call.position)
             return _result(record)
-        call = ServerCall(record, entry, target, life.plan.ctx.sources.noting(), position)
         if not life.slots.take():
             await life.slots.wait()
         try:
             self._check_open()
             if step is NextStep.INTERRUPT:
-                interrupt(entry, life.emitter)
-                await self._store(position)
+                interrupt(call.entry, life.emitter)
+                await self._store(call.position)
                 return _result(record)
             if step is NextStep.BEGIN:
                 record.begin()
                 if not is_repeatable(target):
-                    await self._store(position)
+                    await self._store(call.position)
             result = await self._run(call, target, attached=step is NextStep.GO_ON)
         finally:
             life.slots.give_back()
