@@ -6,7 +6,6 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import msgspec
@@ -21,7 +20,16 @@ from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
-from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_paths, secret_values
+from antwort.config import (
+    AgentConfig,
+    BackendConfig,
+    Config,
+    LoadedConfig,
+    ProviderConfig,
+    mask_urls,
+    named_paths,
+    secret_values,
+)
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.context.values import Values
 from antwort.documents.parser import DocumentParser, ParsingLimits
@@ -96,11 +104,9 @@ class Antwort:
         self._peers = peers or Peers()
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
-        self.queues = Queues(most_waiting=self.config.limits.per_tenant.max_waiting)
-        measure_queues(self.metrics, self.queues)
+        self.queues = self._new_queues()
         self.router, self.state.model, self.model_description = choose_models(self.config, backend, self.queues)
-        self._connections = connections_gauge(self.metrics)
-        count_connections(self._connections, self.router)
+        self._connections = connections_gauge(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
         self._is_given = backend is not None
         self.command: Callable[..., list[str]] | None = None
@@ -114,8 +120,7 @@ class Antwort:
         configured = self._configured_providers(factories or {}, demo=self._is_demo)
         made = [*given, *(provider for provider, _ in configured)]
         self.asleep, self._absent = self._absent_beside({provider.name for provider in made})
-        secrets = [*secret_values(self.config), *(s for p in made for s in secret_values(getattr(p, "settings", None)))]
-        self.redactor = Redactor(secrets)
+        self.redactor = Redactor(_secrets_of(self.config, made))
         self.chain = build_authenticator(self.config)
         self.queues.several = self.chain.has_several_tenants
         self.sandbox = Sandbox(self._sandbox_rules(made), mounts)
@@ -125,20 +130,10 @@ class Antwort:
         self._refusals = Refusals(self._audit, self.config.observability.audit_refusals)
         try:
             self.registry = self._new_registry()
-            for name, factory in (factories or {}).items():
-                self.registry.register_factory(name, factory)
-            for function in functions:
-                self.registry.register(function)
-            for provider in given:
-                self.registry.register(provider)
-            for provider, entry in configured:
-                self._register(provider, entry)
-            shipped = [getattr(provider, "profiles", {}) for provider in made]
-            self.agents = {name: agent for profiles in shipped for name, agent in profiles.items()} | self.config.agents
+            self._register_all(factories or {}, functions, given, configured)
+            self.agents = _profiles_of(made) | self.config.agents
             self._check_agents()
             self._alone = self._reasons_for_one_process(made)
-            if self.config.server.workers > 1:
-                self._check_workers()
         except BaseException:
             self._audit.close()
             raise
@@ -146,6 +141,11 @@ class Antwort:
     @property
     def _is_demo(self) -> bool:
         return not self._is_given and is_demo(self.config)
+
+    def _new_queues(self) -> Queues:
+        queues = Queues(most_waiting=self.config.limits.per_tenant.max_waiting)
+        measure_queues(self.metrics, queues)
+        return queues
 
     def _absent_beside(self, present: set[str]) -> tuple[SleepingProviders, AbsentProviders]:
         """Return which providers sleep until somebody uses them, and all that are not there."""
@@ -201,6 +201,21 @@ class Antwort:
             for name, entry in enabled_providers(self.config, catalogue, demo=demo).items()
         ]
 
+    def _register_all(
+        self,
+        factories: Mapping[str, Factory],
+        functions: Iterable[Callable[..., Any] | FunctionSpec | Mapping[str, Any]],
+        given: Iterable[FunctionProvider],
+        configured: Iterable[tuple[FunctionProvider, ProviderConfig]],
+    ) -> None:
+        """Register what was given in code, and the providers of the configuration after it."""
+        for name, factory in factories.items():
+            self.registry.register_factory(name, factory)
+        for one in (*functions, *given):
+            self.registry.register(one)
+        for provider, entry in configured:
+            self._register(provider, entry)
+
     def _register(self, provider: FunctionProvider, entry: ProviderConfig) -> None:
         """Register a configured provider; whatever is wrong with it is a ConfigError that says where it was enabled."""
         where = given_at(self.loaded, f"providers.{provider.name}")
@@ -235,10 +250,15 @@ class Antwort:
                 raise ConfigError(f"{key}: there is no agent '{name}'{hint}", where=given_at(self.loaded, key))
 
     def _reasons_for_one_process(self, providers: Iterable[FunctionProvider]) -> dict[str, str]:
-        """Return what belongs to one process, by its key, with the reason."""
-        reasons = {"storage.url": why_one_process(self.config)}
-        reasons |= {f"providers.{made.name}": getattr(made, "one_process", None) for made in providers}
-        return {key: reason for key, reason in reasons.items() if reason is not None}
+        """Return what belongs to one process, by its key, with the reason; ConfigError if there are to be several."""
+        found = {"storage.url": why_one_process(self.config)}
+        found |= {f"providers.{made.name}": getattr(made, "one_process", None) for made in providers}
+        reasons = {key: reason for key, reason in found.items() if reason is not None}
+        if reasons and self.config.server.workers > 1:
+            key, reason = next(iter(reasons.items()))
+            given = given_at(self.loaded, "server.workers")
+            raise ConfigError(f"server.workers: only one is possible ({key}): {reason}", where=given)
+        return reasons
 
     def _sandbox_rules(self, providers: Iterable[FunctionProvider]) -> SandboxRules:
         """Return what code in the sandbox may not see: all that the configuration names, and itself."""
@@ -256,12 +276,6 @@ class Antwort:
             disk_reserve=self.config.storage.disk_reserve,
             processes=self.config.server.workers,
         )
-
-    def _check_workers(self) -> None:
-        """Refuse several processes where something belongs to one."""
-        for key, reason in self._alone.items():
-            given = given_at(self.loaded, "server.workers")
-            raise ConfigError(f"server.workers: only one is possible ({key}): {reason}", where=given)
 
     def claims(self) -> list[Path]:
         """Return the files and folders that only one server at a time may use."""
@@ -283,49 +297,10 @@ class Antwort:
         opened = contextlib.AsyncExitStack()
         self._watchdog.start()
         try:
-            storage = await opened.enter_async_context(open_temporary() if scratch else open_configured(self.config))
-            kept = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
-            limits = TenantLimits(self.config.limits.per_tenant, storage.store.retention)
-            self.values = self._new_values(storage.store, limits)
-            opened.callback(self.values.close)
-            self.files = self._new_files(storage, limits)
-            opened.push_async_callback(self.files.close)
-            questions = RunQuestions(storage.store.questions)
-            sealer = await asyncio.to_thread(self._sealer)
-            given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
-            await self.registry.start(lambda name: given(name, kept, limits))
-            self.engine = Engine.build(
-                executors=[self.registry, *self._executors],
-                models=self.router,
-                store=storage.store,
-                settings=self.config.engine,
-                agents=self.agents,
-                values=self.values,
-                spill=self.config.functions.spill,
-                absent=self._absent,
-                metrics=self.metrics,
-                tracer=self._tracer,
-                sealer=sealer,
-                check_url=self.outbound.check,
-                input_files=self._new_input_files,
-                queues=self.queues,
-            )
-            self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
-            self.registry.bind(self.values.of, self.runs.agents.of)
-            parts = self._parts()
-            self._http, self._websockets = build_asgi(parts), build_websockets(parts)
-            self._peers.open()
-            opened.callback(self._peers.close)
+            store = await self._open(opened, scratch=scratch)
             recovered = await self.runs.recover() if recover else 0
             if recover and self._peers.number == 0:  # one is enough
-                settings = self.config.storage
-                self._sweepers = (
-                    Sweeper(storage.store, settings.keep, settings.sweep, self.metrics),
-                    UnstoredSweeper(storage.store, settings.keep),
-                    FileSweeper(self.files, settings.sweep),
-                )
-                for sweeper in self._sweepers:
-                    sweeper.start()
+                self._start_sweeps(store)
         except BaseException:
             self._watchdog.close()
             closing = Closing(CLOSING)
@@ -338,6 +313,57 @@ class Antwort:
         if recovered:
             logger.info("taking up %d background responses", recovered)
         self.state.phase = "running"
+
+    async def _open(self, opened: contextlib.AsyncExitStack, *, scratch: bool) -> Store:
+        """Open the store, start the providers on it, and make all that answers; return the store."""
+        storage = await opened.enter_async_context(open_temporary() if scratch else open_configured(self.config))
+        lasting = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
+        store = storage.store
+        limits = TenantLimits(self.config.limits.per_tenant, store.retention)
+        self.values = self._new_values(store, limits)
+        opened.callback(self.values.close)
+        self.files = self._new_files(storage, limits)
+        opened.push_async_callback(self.files.close)
+        questions = RunQuestions(store.questions)
+        sealer = await asyncio.to_thread(self._sealer)
+        given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
+        await self.registry.start(lambda name: given(name, lasting, limits))
+        self.engine = self._new_engine(store, sealer)
+        self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
+        self.registry.bind(self.values.of, self.runs.agents.of)
+        parts = self._parts()
+        self._http, self._websockets = build_asgi(parts), build_websockets(parts)
+        self._peers.open()
+        opened.callback(self._peers.close)
+        return store
+
+    def _new_engine(self, store: Store, sealer: Sealer) -> Engine:
+        return Engine.build(
+            executors=[self.registry, *self._executors],
+            models=self.router,
+            store=store,
+            settings=self.config.engine,
+            agents=self.agents,
+            values=self.values,
+            spill=self.config.functions.spill,
+            absent=self._absent,
+            metrics=self.metrics,
+            tracer=self._tracer,
+            sealer=sealer,
+            check_url=self.outbound.check,
+            input_files=self._new_input_files,
+            queues=self.queues,
+        )
+
+    def _start_sweeps(self, store: Store) -> None:
+        settings = self.config.storage
+        self._sweepers = (
+            Sweeper(store, settings.keep, settings.sweep, self.metrics),
+            UnstoredSweeper(store, settings.keep),
+            FileSweeper(self.files, settings.sweep),
+        )
+        for sweeper in self._sweepers:
+            sweeper.start()
 
     @contextlib.asynccontextmanager
     async def providers_only(self, *, rehearsal: bool) -> AsyncIterator[None]:
@@ -519,9 +545,7 @@ class Antwort:
         await self.start()
         return self
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     def asgi(self) -> "Antwort":
@@ -553,6 +577,18 @@ class Antwort:
         await receive()  # lifespan.shutdown
         await self.close()
         await send({"type": "lifespan.shutdown.complete"})
+
+
+def _secrets_of(config: Config, providers: Iterable[FunctionProvider]) -> list[str]:
+    """Return what no log and no message may say."""
+    settings = [config, *(getattr(provider, "settings", None) for provider in providers)]
+    return [secret for each in settings for secret in secret_values(each)]
+
+
+def _profiles_of(providers: Iterable[FunctionProvider]) -> dict[str, AgentConfig]:
+    """Return the agents that providers bring along."""
+    shipped = [getattr(provider, "profiles", {}) for provider in providers]
+    return {name: agent for profiles in shipped for name, agent in profiles.items()}
 
 
 async def _all(works: Iterable[Awaitable[object]]) -> None:
@@ -634,13 +670,15 @@ def is_demo(config: Config) -> bool:
     return all(entry.is_demo for entry in config.backends.values())
 
 
-def connections_gauge(metrics: Metrics) -> Gauge:
-    """Return the gauge of connections to model servers."""
-    return metrics.gauge(
+def connections_gauge(metrics: Metrics, router: ModelRouter) -> Gauge:
+    """Return the gauge of connections to model servers, which counts those of a router."""
+    gauge = metrics.gauge(
         "antwort_backend_connections",
         "Requests to a model server that are under way, and those that wait because all its connections are in use.",
         ["backend", "state"],
     )
+    count_connections(gauge, router)
+    return gauge
 
 
 def count_connections(gauge: Gauge, router: ModelRouter) -> None:

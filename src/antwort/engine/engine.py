@@ -9,7 +9,6 @@ import msgspec
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.concurrency.queues import Queues
-from antwort.concurrency.stragglers import Stragglers
 from antwort.concurrency.turns import Pace
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
@@ -25,7 +24,6 @@ from antwort.engine.planning.links import CheckUrl
 from antwort.engine.planning.planner import Planner
 from antwort.engine.sealing import Sealer
 from antwort.engine.tools.toolsets import ToolsetBuilder
-from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.compaction import Compactor
 from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.model_turn import model_request
@@ -44,7 +42,7 @@ from antwort.wire.requests import CompactRequest, CreateResponse
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
 
-class Engine(EngineParts, frozen=True):
+class Engine(EngineParts, frozen=True, kw_only=True):
     """Executors, models, a store and limits, put together."""
 
     planner: Planner
@@ -92,7 +90,6 @@ class Engine(EngineParts, frozen=True):
             tracer,
             sealer,
             work,
-            Stragglers(),
             Pace((queues or Queues()).named("agents", bounded=False)),
             settings.parallel_calls,
             settings.thoughts_as_summary,
@@ -100,9 +97,8 @@ class Engine(EngineParts, frozen=True):
             settings.max_answer_length,
             values,
             spill,
-            RunStreams(),
-            planner,
-            check_url,
+            planner=planner,
+            check_url=check_url,
         )
 
     def plan(

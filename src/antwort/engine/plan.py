@@ -231,6 +231,7 @@ class ChildWork(msgspec.Struct, frozen=True):
         above = parent.approvals_above
         return msgspec.structs.replace(
             plan,
+            instructions=plan.create.instructions if self.task.only_answers else plan.instructions,
             parent=self.lineage,
             approvals_above=above if parent.approval in above else (*above, parent.approval),
             max_turns=min(plan.max_turns, parent.max_turns, self.task.max_turns or parent.max_turns),

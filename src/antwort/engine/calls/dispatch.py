@@ -148,16 +148,17 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         target, spec, record = call.target, call.spec, call.record
         if call.refusal is not None or target is None or target.executor is None or spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        life = self._life
-        plan, progress, emit, say = life.plan, None, life.plan.ctx.emit, self._say
-        events, send_event = None, plan.ctx.send_event
+        life, plan = self._life, self._life.plan
+        opened: list[ItemEvents | CallProgress] = []  # until the call is over
+        emit, say, send_event = plan.ctx.emit, self._say, plan.ctx.send_event
         if life.emitter.events.enabled:
-            events = self._item_events(call)
-        if events is not None:
-            send_event = events.send
-        if plan.shown.progress and life.emitter.events.enabled:
-            progress = CallProgress(life.emitter, record.call_id, record.name)
-            emit = progress.emit
+            if (events := self._item_events(call)) is not None:
+                send_event = events.send
+                opened.append(events)
+            if plan.shown.progress:
+                progress = CallProgress(life.emitter, record.call_id, record.name)
+                emit = progress.emit
+                opened.append(progress)
         nested = NestedCalls(life, record.call_id, call.sources, call.attached, emit, say)
         ctx = replace(
             plan.ctx,
@@ -180,10 +181,8 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         try:
             result = await life.run(record, target, ctx)
         finally:
-            if progress is not None:
-                progress.close()
-            if events is not None:
-                events.close()
+            for one in opened:
+                one.close()
         if result.images:
             record.images = await _image_parts(result.images)
         if is_many(result.value):  # its text is what counts here

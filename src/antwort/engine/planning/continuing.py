@@ -1,6 +1,6 @@
 """A response that answers what the one before it waits for: it belongs to the same run."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -41,6 +41,55 @@ class Continued(Struct, frozen=True):
     """What the model reads in the place of answers that did not come in time."""
 
 
+class _Waiting(Struct, frozen=True):
+    """What a response waits for."""
+
+    calls: Mapping[str, str]
+    """The ids of the calls that wait, by their questions."""
+    nested: Mapping[str, str]
+    """Those of them that other calls have made."""
+    questions: Mapping[str, Question]
+    """What is stored of the questions, and of others that are answered."""
+
+    def answers(self, outputs: Mapping[str, str]) -> dict[str, JSON]:
+        """Return the answers by question; `outputs` are those of calls."""
+        return {
+            question_id: checked_answer(self.questions[question_id], {"text": outputs[call_id]})
+            for question_id, call_id in self.calls.items()
+            if call_id in outputs and question_id in self.questions
+        }
+
+    def ended(self, answers: Mapping[str, JSON]) -> list[Question]:
+        """Return the questions that nobody answers, and nobody can answer any more."""
+        asked = [self.questions[name] for name in self.calls if name in self.questions and name not in answers]
+        return [question for question in asked if question.status in {"expired", "cancelled"}]
+
+    def check_all_over(self, over: Container[str]) -> None:
+        """Raise a BadRequestError if a question stays open that has to be answered before the run goes on."""
+        for question_id, call_id in self.calls.items():
+            is_approval = question_id in self.questions and self.questions[question_id].kind == "approval"
+            if question_id not in over and (is_approval or question_id in self.nested):
+                # The client of an approval has seen its request, and never the call.
+                cure = f" Its approval request '{question_id}' needs an `mcp_approval_response`." if is_approval else ""
+                raise BadRequestError(f"No tool output found for function call {call_id}.{cure}", param="input")
+
+    def continued(self, run_id: str | None, answered: Sequence[Question], ended: Sequence[Question]) -> Continued:
+        """Return what goes on in a run."""
+        own = [question for question in answered if question.id not in self.nested]
+        nested = [question for question in answered if question.id in self.nested]
+        return Continued(
+            run_id,
+            approvals=[question for question in own if question.kind == "approval"],
+            answered=[question for question in answered if question.kind == "question" or question.id in self.nested],
+            nested=[*nested, *(question for question in ended if question.id in self.nested)],
+            entries=[
+                JournalEntry("input", _output_item(question), visible=False)
+                for question in ended
+                if question.id not in self.nested
+            ],
+        )
+
+
 async def answer_waiting(
     store: Store,
     ctx: Context,
@@ -50,54 +99,28 @@ async def answer_waiting(
 ) -> Continued:
     """Answer the questions before a response with its input; BadRequestError or ConflictError if that cannot be."""
     nested = _nested_questions(history)
-    waiting = waiting_calls(history) | nested
-    verdicts, said = _verdicts(entries), _said(entries)
-    if said:
-        await _check_not_answered(store.questions, ctx.tenant, history, said)
-    if not waiting and not verdicts:
+    calls = waiting_calls(history) | nested
+    verdicts, outputs = _verdicts(entries), _outputs(entries)
+    if outputs:
+        await _check_not_answered(store.questions, ctx.tenant, history, outputs)
+    if not calls and not verdicts:
         return Continued()
     if verdicts:
-        ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
-        if not response.is_kept:
-            raise BadRequestError("A call can only be approved in a response that is stored.", param="store")
-    questions = {q.id: q for q in await store.questions.get_all(ctx.tenant, [*waiting, *verdicts])}
-    for question_id, (param, _) in verdicts.items():
-        question = questions.get(question_id)
-        if question is None or question.kind != "approval" or (history and question_id not in waiting):
-            raise BadRequestError(
-                f"No approval request found with id '{question_id}'.", param=f"{param}.approval_request_id"
-            )
-        if not history:
-            await _check_is_over(store, question)
-    answers = {
-        question_id: checked_answer(questions[question_id], {"text": said[call_id]})
-        for question_id, call_id in waiting.items()
-        if call_id in said and question_id in questions
-    }
-    answers |= {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
-    ended = [questions[q] for q in waiting if q in questions and q not in answers]
-    ended = [question for question in ended if question.status in {"expired", "cancelled"}]
+        _check_may_approve(ctx, response)
+    stored = await store.questions.get_all(ctx.tenant, [*calls, *verdicts])
+    waiting = _Waiting(calls, nested, {question.id: question for question in stored})
+    await _check_verdicts(store, waiting, verdicts, is_continued=bool(history))
+    answers = waiting.answers(outputs) | {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
     if answers and not response.is_kept:
         raise BadRequestError("A question can only be answered in a response that is stored.", param="store")
-    over = {*answers, *(question.id for question in ended)}
-    for question_id, call_id in waiting.items():
-        is_approval = question_id in questions and questions[question_id].kind == "approval"
-        if question_id not in over and (is_approval or question_id in nested):
-            # The client of an approval has seen its request, and never the call.
-            cure = f" Its approval request '{question_id}' needs an `mcp_approval_response`." if is_approval else ""
-            raise BadRequestError(f"No tool output found for function call {call_id}.{cure}", param="input")
+    ended = waiting.ended(answers)
+    waiting.check_all_over({*answers, *(question.id for question in ended)})
     answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
         return Continued()
     record = await store.get(ctx.tenant, [*answered, *ended][0].response_id)
     _hide_outputs(entries, nested.values())
-    return Continued(
-        None if record is None else record.run_id or record.id,
-        [question for question in answered if question.kind == "approval" and question.id not in nested],
-        [question for question in answered if question.kind == "question" or question.id in nested],
-        [question for question in (*answered, *ended) if question.id in nested],
-        [JournalEntry("input", _output(question), visible=False) for question in ended if question.id not in nested],
-    )
+    return waiting.continued(None if record is None else record.run_id or record.id, answered, ended)
 
 
 async def resumed_calls(
@@ -108,17 +131,25 @@ async def resumed_calls(
     resumed = []
     for call in resumable_calls(history):
         asked = [answers[name] for name in call.asked or () if name in answers]
-        if not asked:
-            continue
-        journal = await store.journal(tenant, asked[0].response_id)
-        nested = [e for e in journal if e.direction == NESTED and e.call and e.call.parent == call.call_id]
-        by_call = {question.call_id: question for question in asked}
-        for entry in nested:
-            question = None if entry.call is None else by_call.get(entry.call.call_id)
-            if entry.call is not None and question is not None and not entry.call.is_over:
-                apply_answer(entry.call, Answer(question))
-        resumed.append((call, nested))
+        if asked:
+            journal = await store.journal(tenant, asked[0].response_id)
+            resumed.append((call, _answered_below(call, journal, asked)))
     return resumed
+
+
+def _answered_below(
+    caller: CallRecord, journal: Iterable[JournalEntry], questions: Iterable[Question]
+) -> list[JournalEntry]:
+    """Return the calls that a call has made, with the answers to their questions."""
+    by_call = {question.call_id: question for question in questions}
+    entries = []
+    for entry in journal:
+        call = entry.call
+        if entry.direction == NESTED and call is not None and call.parent == caller.call_id:
+            entries.append(entry)
+            if not call.is_over and call.call_id in by_call:
+                apply_answer(call, Answer(by_call[call.call_id]))
+    return entries
 
 
 def _nested_questions(history: Sequence[JournalEntry]) -> dict[str, str]:
@@ -159,12 +190,34 @@ async def check_answers(questions: QuestionStore, response_id: str, answered: Se
 
 
 async def _check_not_answered(
-    questions: QuestionStore, tenant: str, history: Sequence[JournalEntry], said: Iterable[str]
+    questions: QuestionStore, tenant: str, history: Sequence[JournalEntry], call_ids: Iterable[str]
 ) -> None:
     """Raise a ConflictError if an output is for a call that has waited in the response before, and has its answer."""
     answered = answered_calls(history)
-    for question in await questions.get_all(tenant, [answered[name] for name in said if name in answered]):
+    for question in await questions.get_all(tenant, [answered[call] for call in call_ids if call in answered]):
         raise already_answered(question)
+
+
+def _check_may_approve(ctx: Context, response: ResponseObject) -> None:
+    """Raise an error if a request may not say yes or no to a call."""
+    ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
+    if not response.is_kept:
+        raise BadRequestError("A call can only be approved in a response that is stored.", param="store")
+
+
+async def _check_verdicts(
+    store: Store, waiting: _Waiting, verdicts: Mapping[str, tuple[str, JSON]], *, is_continued: bool
+) -> None:
+    """Raise an error if a yes or no is to no approval, or to one that is not for this response to answer."""
+    for question_id, (param, _) in verdicts.items():
+        question = waiting.questions.get(question_id)
+        is_expected = not is_continued or question_id in waiting.calls
+        if question is None or question.kind != "approval" or not is_expected:
+            raise BadRequestError(
+                f"No approval request found with id '{question_id}'.", param=f"{param}.approval_request_id"
+            )
+        if not is_continued:
+            await _check_is_over(store, question)
 
 
 async def _check_is_over(store: Store, question: Question) -> None:
@@ -244,7 +297,7 @@ def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]
     return verdicts
 
 
-def _said(entries: Iterable[JournalEntry]) -> dict[str, str]:
+def _outputs(entries: Iterable[JournalEntry]) -> dict[str, str]:
     """Return the outputs of calls in an input, as texts."""
     outputs = [entry.item for entry in entries if entry.item["type"] == _OUTPUT]
     return {str(item["call_id"]): _text(item.get("output")) for item in outputs}
@@ -257,7 +310,7 @@ def _text(output: object) -> str:
     return "".join(str(part.get("text", "")) for part in parts if isinstance(part, dict))
 
 
-def _output(question: Question) -> JSON:
+def _output_item(question: Question) -> JSON:
     output = Answer(question).result().output
     return {
         "type": _OUTPUT,

@@ -36,6 +36,7 @@ from antwort.engine.sealing import Sealer
 from antwort.engine.tools.approvals import ResumedCall, approved_calls
 from antwort.engine.tools.item_tools import CHANGING, brought_tools, changing, changing_entries, configured
 from antwort.engine.tools.parameters import (
+    NOTHING_INCLUDED,
     Profile,
     check_beyond,
     check_parameters,
@@ -154,12 +155,14 @@ class Planner:
         plan, entries = await self._continuing(plan, history, entries)
         history = await self._with_files(plan, history)
         entries, history = self._calls_read(plan, entries, history)
-        variables = None if plan.max_input is None or self._values is None else self._values.of(plan.ctx)
+        long_input: LongInput | None = None
+        if plan.max_input is not None and self._values is not None:
+            long_input = LongInput(self._values.of(plan.ctx), plan.max_input, self._large_work)
         if self._input_files is not None:
             reading = partial(self._files_read, plan.response.model)
-            entries = await self._input_files.resolved(entries, ctx, reading, kept=variables is not None)
-        if plan.max_input is not None and variables is not None:
-            entries = await LongInput(variables, plan.max_input, self._large_work).shortened(entries)
+            entries = await self._input_files.resolved(entries, ctx, reading, kept=long_input is not None)
+        if long_input is not None:
+            entries = await long_input.shortened(entries)
         large = large or _count(history) + len(entries) >= MANY
         await self._check_links(create, entries, history, large=large)
         restore_sources([*_noting(history), *entries], plan.ctx.sources)
@@ -368,53 +371,36 @@ class Planner:
         response = new_response(create, profile, response_id)
         wanted: Sequence[str] | None = profile.functions
         tools: Sequence[JSON] = create.tools or ()
-        implied = () if create.multi_agent is None else implied_tools(create)
-        if implied:
+        implied: Sequence[JSON] = ()
+        if create.multi_agent is not None:
+            implied = implied_tools(create)
             tools = [*tools, *implied]
         if work is None:
             ctx = self._root(ctx, profile.name, response, create)
         else:
-            ctx = work.context(profile.name, response.id)
-            if work.task.model is not None and work.task.model != profile.name:
-                response.model = work.task.model
-            is_other = self._is_other(profile, work.parent)
-            wanted = work.functions(wanted, is_other=is_other)
-            # The profile of another agent says what it has instead.
-            tools = () if is_other and wanted is not None else work.among(tools)
+            ctx, wanted, tools = self._below(work, profile, response, tools)
         brought = brought_tools(changes, tools, most=self._max_tools) if changes else ()
         listed = create.tools is not None or bool(brought)
-        only_answers = work is not None and work.task.only_answers
-        if only_answers:
+        if work is not None and work.task.only_answers:
             toolset = Toolset()
         else:
             waits = response.background
             toolset = self._toolsets.build(tools, ctx, wanted, waits=waits, listed=listed, brought=brought)
         choice = _choose(create, toolset, response, implied, listed=listed)
-        # It has one such text, whose id need not be another one but for what it begins with.
-        item = None if text is None else read_text(text, "msg" + response_id[4:])
-        plan = Plan(  # the first by position: Python is slow with more than fifteen names
-            create,
-            ctx,
-            response,
-            create.instructions if only_answers else joined(profile.instructions, create.instructions),
-            toolset,
-            choice,
-            max_turns=profile.max_turns,
-            max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
-            max_output_tokens=response.max_output_tokens,
-            max_input=profile.max_input,
-            include=read_include(create.include or (), toolset),
-            conversation=None if response.conversation is None else response.conversation["id"],
-            compact_at=compact_threshold(create),
-            profile=profile.name,
-            approval=profile.approval,
-            shown=shown,
-            input=[] if item is None else [JournalEntry("input", item)],
-            window=[] if item is None else [item],
-            short=text is not None and len(text) < MUCH,
-            max_window=profile.max_window,
-        )
+        plan = _decided(create, ctx, response, profile, toolset, choice=choice, shown=shown, text=text)
         return plan if work is None else work.under_parent(plan)
+
+    def _below(
+        self, work: ChildWork, profile: Profile, response: ResponseObject, tools: Sequence[JSON]
+    ) -> tuple[Context, Sequence[str] | None, Sequence[JSON]]:
+        """Return the context of a sub-agent, the functions that it may call, and those tools of a request it has."""
+        ctx = work.context(profile.name, response.id)
+        if work.task.model is not None and work.task.model != profile.name:
+            response.model = work.task.model
+        is_other = self._is_other(profile, work.parent)
+        wanted = work.functions(profile.functions, is_other=is_other)
+        # The profile of another agent says what it has instead.
+        return ctx, wanted, () if is_other and wanted is not None else work.among(tools)
 
     def _is_other(self, profile: Profile, parent: Plan) -> bool:
         """Tell whether a sub-agent is another agent than its parent; a FunctionError if it may not be started."""
@@ -495,6 +481,44 @@ class Planner:
         links = await self._large_work.run_if(large, _links, entries, history, before)
         if links:
             await check_links(links, self._check_url)
+
+
+def _decided(
+    create: CreateResponse,
+    ctx: Context,
+    response: ResponseObject,
+    profile: Profile,
+    toolset: Toolset,
+    *,
+    choice: Choice,
+    shown: Shown,
+    text: str | None,
+) -> Plan:
+    """Return the plan of a request, which reads a text or nothing."""
+    # It has one such text, whose id need not be another one but for what it begins with.
+    item = None if text is None else read_text(text, "msg" + response.id[4:])
+    return Plan(  # the first by position: Python is slow with more than fifteen names
+        create,
+        ctx,
+        response,
+        joined(profile.instructions, create.instructions),
+        toolset,
+        choice,
+        max_turns=profile.max_turns,
+        max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
+        max_output_tokens=response.max_output_tokens,
+        max_input=profile.max_input,
+        include=read_include(create.include, toolset) if create.include else NOTHING_INCLUDED,
+        conversation=None if response.conversation is None else response.conversation["id"],
+        compact_at=compact_threshold(create.context_management) if create.context_management else None,
+        profile=profile.name,
+        approval=profile.approval,
+        shown=shown,
+        input=[] if item is None else [JournalEntry("input", item)],
+        window=[] if item is None else [item],
+        short=text is not None and len(text) < MUCH,
+        max_window=profile.max_window,
+    )
 
 
 def _choose(

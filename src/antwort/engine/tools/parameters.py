@@ -18,7 +18,7 @@ from antwort.wire.field_errors import (
     unsupported_value,
     wrong_prefix,
 )
-from antwort.wire.options import INCLUDES, ConversationReference, is_include
+from antwort.wire.options import INCLUDES, ContextManagement, ConversationReference, TextConfig, is_include
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
 from antwort.wire.text_formats import check_format, known_format
@@ -141,7 +141,7 @@ def read_include(values: Sequence[str], toolset: Toolset) -> frozenset[str]:
     for value in values:
         if not is_include(value) and value not in toolset.includes:
             raise unsupported_value("include", value, sorted(INCLUDES | toolset.includes))
-    return frozenset(values) if values else NOTHING_INCLUDED
+    return frozenset(values)
 
 
 def _conversation(value: str | ConversationReference) -> JSON:
@@ -152,11 +152,9 @@ def _conversation(value: str | ConversationReference) -> JSON:
     return {"id": name}
 
 
-def compact_threshold(create: CreateResponse) -> int | None:
-    """Return the number of tokens from which on the window is compacted, None if it is not to be."""
-    if not create.context_management:
-        return None
-    return min(entry.compact_threshold or 0 for entry in create.context_management)
+def compact_threshold(management: Sequence[ContextManagement]) -> int:
+    """Return the number of tokens from which on the window is compacted."""
+    return min(entry.compact_threshold or 0 for entry in management)
 
 
 def joined(first: str | None, second: str | None) -> str | None:
@@ -203,7 +201,7 @@ def new_response(create: CreateResponse, profile: Profile, response_id: str) -> 
     if create.reasoning is not None:
         response.reasoning = {"effort": create.reasoning.effort, "summary": create.reasoning.summary}
     if create.text is not None:
-        response.text = {"format": _format_echo(create.text.format), "verbosity": create.text.verbosity or "medium"}
+        response.text = _text_echo(create.text)
     _repeat_sampling(create, profile, response)
     return response
 
@@ -222,6 +220,11 @@ def _repeat_sampling(create: CreateResponse, profile: Profile, response: Respons
         response.frequency_penalty = create.frequency_penalty
     if create.top_logprobs is not None:
         response.top_logprobs = create.top_logprobs
+
+
+def _text_echo(options: TextConfig) -> JSON:
+    """Repeat what a text is to be like with every key the contracts require."""
+    return {"format": _format_echo(options.format), "verbosity": options.verbosity or "medium"}
 
 
 def _format_echo(value: JSON | None) -> JSON:

@@ -315,24 +315,20 @@ class Loop:
         emitter, budget, model = self.emitter, self._budget, self.response.model
         if self.plan.parent is not None:
             await self._parts.agents_pace.turn(self.plan.ctx.tenant)
-        if not (budget.begin() or await budget.wait() or (last and budget.begin_last())):
+        if not (budget.begin() or await self._begins_late(last=last)):
             return None
         emitter.begin_turn()
         started = time.perf_counter()
+        coalescer = self._coalescer
         try:
-            turn = self._model.run(self._request(), self._coalescer or emitter)
-            await (turn if self._coalescer is None else self._coalescer.take(turn))
+            if coalescer is None:
+                await self._model.run(self._request(), emitter)
+            else:
+                await coalescer.take(self._model.run(self._request(), coalescer))
         except AnswerTooLongError:
-            emitter.finish("length")
-            limit = self._parts.longest_answer
-            logger.warning(
-                "response %s: an answer was cut off after %d characters (engine.max_answer_length)",
-                self.response.id,
-                limit,
-            )
+            self._cut_off()
         except BaseException as error:
-            self.broke_off = emitter.has_spoken or isinstance(error, BrokenOffError | StalledError)
-            self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
+            self._note_failed(started, error)
             raise
         finally:
             usage = emitter.turn_usage
@@ -354,6 +350,24 @@ class Loop:
         if self._sink is not None and (calls or self.plan.stored) and not self.response.background:
             await emitter.flush()
         return calls
+
+    async def _begins_late(self, *, last: bool) -> bool:
+        """Wait until the budget of the run allows a turn; return whether it does."""
+        return await self._budget.wait() or (last and self._budget.begin_last())
+
+    def _cut_off(self) -> None:
+        """End an answer that has become too long."""
+        self.emitter.finish("length")
+        logger.warning(
+            "response %s: an answer was cut off after %d characters (engine.max_answer_length)",
+            self.response.id,
+            self._parts.longest_answer,
+        )
+
+    def _note_failed(self, started: float, error: BaseException) -> None:
+        """Take note of a turn that has failed."""
+        self.broke_off = self.emitter.has_spoken or isinstance(error, BrokenOffError | StalledError)
+        self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
 
     # --- the model's side --------------------------------------------------------------------------------------------
 

@@ -28,8 +28,6 @@ class EngineParts(msgspec.Struct, frozen=True):
     tracer: Tracer
     sealer: Sealer
     large_work: LargeWork
-    stragglers: Stragglers
-    """What takes longer than a moment: deadlines, and clients that may leave."""
     agents_pace: Pace
     """The pace of sub-agents' turns: there may be thousands."""
     parallel_calls: int
@@ -44,7 +42,9 @@ class EngineParts(msgspec.Struct, frozen=True):
     """Where what leaves a window is kept."""
     longest_arguments: int | None
     """Characters of a call's arguments that stay in the window once it is over, if the model can read them on."""
-    streams: RunStreams
+    stragglers: Stragglers = msgspec.field(default_factory=Stragglers)
+    """What takes longer than a moment: deadlines, and clients that may leave."""
+    streams: RunStreams = msgspec.field(default_factory=RunStreams)
     """The streams that show sub-agents."""
 
 
