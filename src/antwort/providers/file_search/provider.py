@@ -11,7 +11,16 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
 
-from antwort.extensions import RERANKERS, VECTOR_DATABASES, VectorDatabase, parse_filter
+from antwort.extensions import (
+    RERANKERS,
+    VECTOR_DATABASES,
+    Filter,
+    Unavailable,
+    VectorDatabase,
+    VectorStoreUnavailable,
+    parse_filter,
+    queries_at_once,
+)
 from antwort.provider import (
     JSON,
     BadRequestError,
@@ -36,8 +45,7 @@ from antwort.provider import (
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
-from antwort.providers.file_search.embedding.base import queries_at_once
-from antwort.providers.file_search.errors import FileSearchError, Unavailable, VectorStoreUnavailable
+from antwort.providers.file_search.errors import FileSearchError
 from antwort.providers.file_search.file_routes import StoreFileRoutes
 from antwort.providers.file_search.ingestion.attached_files import AttachedFiles, no_files
 from antwort.providers.file_search.ingestion.jobs import IngestionJobs
@@ -56,7 +64,6 @@ from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.store_counts import Recounter
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import Filter
 from antwort.providers.file_search.vectors.guarded import Guarded
 from antwort.providers.file_search.wire import ToolOptions
 

@@ -6,15 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from antwort.extensions import FEWEST, joint_scores, likenesses
+from antwort.extensions import (
+    FEWEST,
+    EmbeddingClient,
+    EmbeddingUnavailable,
+    Filter,
+    Hit,
+    NoCollection,
+    Query,
+    VectorDatabase,
+    WrongDimensions,
+    joint_scores,
+    likenesses,
+    queries_at_once,
+)
 from antwort.provider import FunctionError, Slots
 from antwort.providers.file_search.chunks import chunk_of
-from antwort.providers.file_search.embedding.base import EmbeddingClient, queries_at_once
-from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
+from antwort.providers.file_search.errors import FileSearchError
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.together import together
-from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
 from antwort.providers.file_search.wire import RankingOptions
 
 logger = logging.getLogger(__name__)
@@ -104,7 +115,7 @@ class Searcher:
 
     def __init__(
         self,
-        backend: VectorStoreBackend,
+        backend: VectorDatabase,
         embedding: EmbeddingClient,
         embedding_timer: Callable[[], AbstractContextManager[object]],
         slots: Slots | None = None,

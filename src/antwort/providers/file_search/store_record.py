@@ -2,9 +2,8 @@
 
 from enum import StrEnum
 
+from antwort.extensions import Count, VectorStoreUnavailable, collection_name
 from antwort.provider import BadRequestError, FunctionError, Kept, NotFoundError
-from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import Count, collection_name
 
 KIND = "vector_store"
 _DAY = 86_400

@@ -12,9 +12,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from antwort.extensions import (
+    Attributes,
+    Chunk,
+    NoCollection,
+    VectorDatabase,
+    VectorStoreUnavailable,
+    WrongDimensions,
+    collection_name,
+    shared_collection_name,
+)
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, Records
 from antwort.providers.file_search.chunks import surplus_ids
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.store_counts import StoreCounts
 from antwort.providers.file_search.store_record import (
     ENDED,
@@ -24,13 +33,6 @@ from antwort.providers.file_search.store_record import (
     expired,
     is_away,
     not_found,
-)
-from antwort.providers.file_search.vectors.base import (
-    Attributes,
-    Chunk,
-    VectorStoreBackend,
-    collection_name,
-    shared_collection_name,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,7 +53,7 @@ class VectorStores:
     """The vector stores of all tenants; every question is one tenant's."""
 
     def __init__(
-        self, records: Records, backend: VectorStoreBackend, *, shared: bool, most: int, now: Callable[[], float]
+        self, records: Records, backend: VectorDatabase, *, shared: bool, most: int, now: Callable[[], float]
     ) -> None:
         self._records = records
         self._backend = backend

@@ -7,8 +7,8 @@ from uuid import UUID
 from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from antwort.extensions import WrongDimensions
 from antwort.provider import BadRequestError, BaseModel, Field
-from antwort.providers.file_search.errors import WrongDimensions
 from antwort.providers.file_search.ingestion.store_files import Chunking
 
 MOST_POINTS = 1000
