@@ -16,7 +16,7 @@ from antwort.config import Config
 from antwort.context import Context
 from antwort.context.values import Place
 from antwort.context.variables import Variable
-from antwort.providers.variables import Variables, json_scanner
+from antwort.providers.variables import VariablesProvider, json_scanner
 from antwort.providers.variables.json_path import EVERY, Step, parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.storage.values import StoredValues
@@ -268,7 +268,7 @@ def documents() -> dict[str, bytes]:
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Antwort]:
-    async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[Variables()]) as app:
+    async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[VariablesProvider()]) as app:
         yield app
 
 

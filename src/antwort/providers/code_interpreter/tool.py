@@ -25,9 +25,9 @@ from antwort.provider import (
     media_type,
     one_line,
 )
-from antwort.providers.code_interpreter.files import HOMES, File, Files
+from antwort.providers.code_interpreter.files import HOMES, ContainerFiles, File
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
-from antwort.providers.code_interpreter.session import Outcome
+from antwort.providers.code_interpreter.session import CodeOutcome
 
 ITEM = "code_interpreter_call"
 _SHOWN = 100_000
@@ -184,7 +184,7 @@ class CodeTool(HostedTool):
         return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
-def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limits: SandboxLimits) -> JSON:
+def item_fields(container_id: str, outcome: CodeOutcome, made: Sequence[File], limits: SandboxLimits) -> JSON:
     """Return what the item tells of a call that has ended."""
     outputs: list[JSON] = []
     notes = "\n".join(_notes(outcome, limits))
@@ -203,7 +203,7 @@ def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limit
 def report(
     ctx: Context,
     container_id: str,
-    outcome: Outcome,
+    outcome: CodeOutcome,
     made: Sequence[File],
     limits: SandboxLimits,
     *,
@@ -220,7 +220,7 @@ def report(
     return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
-def charts(files: Files, made: Sequence[File]) -> list[Image]:
+def charts(files: ContainerFiles, made: Sequence[File]) -> list[Image]:
     """Return the pictures that a call has written, for models that see: the first few, as far as they are not large."""
     seen: list[Image] = []
     for file in filter(_is_picture, made):
@@ -230,7 +230,7 @@ def charts(files: Files, made: Sequence[File]) -> list[Image]:
     return seen
 
 
-def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
+def _notes(outcome: CodeOutcome, limits: SandboxLimits) -> list[str]:
     """Return what came between a call and its end."""
     if outcome.ending == "deleted":
         return [f"[{DELETED}]"]
@@ -247,7 +247,7 @@ def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
         why = _ENDINGS.get(outcome.ending, outcome.ending).format(limits, _by_signal(outcome.exit_code))
         notes.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")
     if outcome.ending == "disk":
-        notes.append("[Files that this call has written were deleted.]")
+        notes.append("[ContainerFiles that this call has written were deleted.]")
     return notes
 
 

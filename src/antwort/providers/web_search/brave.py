@@ -8,7 +8,7 @@ from typing_extensions import override
 from antwort.extensions import Findings, SearchEngine, SearchError, SearchResult
 from antwort.provider import Context, Duration, Field, SecretStr, Settings
 from antwort.providers.web_search.adapter import ask, texts
-from antwort.providers.web_search.options import Options
+from antwort.providers.web_search.options import SearchOptions
 
 _API = "https://api.search.brave.com/res/v1/web/search"
 _MOST = 20
@@ -43,7 +43,7 @@ class Brave(SearchEngine):
 
     @override
     async def search(self, ctx: Context, query: str, max_results: int) -> Findings:
-        settings, options = self._settings, Options.of(ctx)
+        settings, options = self._settings, SearchOptions.of(ctx)
         params = {
             "q": query[:400],
             "count": str(min(max_results, _MOST)),
@@ -70,7 +70,7 @@ class Brave(SearchEngine):
             raise SearchError("The answer of the search backend cannot be read.") from None
 
 
-def _location(options: Options) -> dict[str, str]:
+def _location(options: SearchOptions) -> dict[str, str]:
     """Tell where the user is, as far as the request did."""
     known = {"x-loc-city": options.city, "x-loc-state-name": options.region, "x-loc-timezone": options.timezone}
     return {name: value for name, value in known.items() if value and value.isascii() and value.isprintable()}

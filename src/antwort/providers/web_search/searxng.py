@@ -9,7 +9,7 @@ from typing_extensions import override
 from antwort.extensions import Findings, SearchEngine, SearchError, SearchResult
 from antwort.provider import Context, Duration, Field, HttpAnswer, SecretStr, Settings
 from antwort.providers.web_search.adapter import ask, texts
-from antwort.providers.web_search.options import Options
+from antwort.providers.web_search.options import SearchOptions
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +55,7 @@ class SearXNG(SearchEngine):
             "safesearch": _SAFE_SEARCH[settings.safe_search],
             "categories": ",".join(settings.categories),
         }
-        language = Options.of(ctx).locale(settings.language)
+        language = SearchOptions.of(ctx).locale(settings.language)
         if language is not None:
             params["language"] = language
         headers = {"accept": "application/json"}
