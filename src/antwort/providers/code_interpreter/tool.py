@@ -24,13 +24,14 @@ from antwort.provider import (
     Source,
     media_type,
     one_line,
+    without_middle,
 )
 from antwort.providers.code_interpreter.files import HOMES, ContainerFiles, File
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import CodeOutcome
 
 ITEM = "code_interpreter_call"
-_SHOWN = 100_000
+_LONGEST_OUTPUT = 100_000
 """Characters of the logs that an item shows."""
 _LINE = "\n"
 _NO_OUTPUT = "[no output]"
@@ -188,7 +189,7 @@ def item_fields(container_id: str, outcome: CodeOutcome, made: Sequence[File], l
     """Return what the item tells of a call that has ended."""
     outputs: list[JSON] = []
     notes = "\n".join(_notes(outcome, limits))
-    logs = _cut(outcome.logs)
+    logs = without_middle(outcome.logs, _LONGEST_OUTPUT)
     if notes:
         logs = f"{logs}{'' if not logs or logs.endswith(_LINE) else _LINE}{notes}"
     if logs:
@@ -265,10 +266,3 @@ def _by_signal(code: int | None) -> str:
 
 def _is_picture(file: File) -> bool:
     return media_type(file.path).startswith("image/")
-
-
-def _cut(text: str) -> str:
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters …]\n{text[-half:]}"

@@ -33,6 +33,7 @@ from antwort.providers.file_search.store_record import (
     expired,
     is_away,
     not_found,
+    scanned,
 )
 
 logger = logging.getLogger(__name__)
@@ -139,12 +140,12 @@ class VectorStores:
 
     async def scan(self) -> AsyncIterator[VectorStoreRecord]:
         """Give the stores of all tenants, for housekeeping."""
-        async for kept in self._scan(KIND):
+        async for kept in scanned(self._records, KIND):
             yield VectorStoreRecord(kept)
 
     async def tombstones(self) -> dict[str, Kept]:
         """Return what is known to be gone, by collection."""
-        return {str(kept.value["collection"]): kept async for kept in self._scan(TOMBSTONE)}
+        return {str(kept.value["collection"]): kept async for kept in scanned(self._records, TOMBSTONE)}
 
     def is_expired(self, store: VectorStoreRecord) -> bool:
         """Tell whether a store's time is over."""
@@ -418,10 +419,3 @@ class VectorStores:
                 after = store.id
                 if store.state not in ENDED and not self.is_expired(store):
                     yield store
-
-    async def _scan(self, kind: str) -> AsyncIterator[Kept]:
-        after = 0
-        while found := await self._records.scan(kind, after=after):
-            for position, kept in found:
-                after = position
-                yield kept
