@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 from antwort import Antwort, Context
 from antwort.config import Config
 from antwort.context.values import Place
-from antwort.providers.variables import Variables
+from antwort.providers.variables import VariablesProvider
 from benchmarks.measure import Row
 
 BAR = 2.0
@@ -43,7 +43,7 @@ def json_rows(*, full: bool, rounds: int = ROUNDS, size: int | None = None) -> l
 
 async def _rows(folder: Path, rounds: int, documents: Mapping[str, tuple[bytes, int]]) -> list[Row]:
     rows: list[Row] = []
-    async with Antwort(Config(data_dir=folder, providers={}), providers=[Variables()]) as app:
+    async with Antwort(Config(data_dir=folder, providers={}), providers=[VariablesProvider()]) as app:
         for shape, (document, count) in documents.items():
             await app.values.write(Place("bench"), shape, _once(document), kind="json")
             for what, path in (("the last element", f"$[{count - 1}]"), ("a member that none has", "$[*].rare")):

@@ -8,12 +8,15 @@ LAYERS = {
     "app.py": "the composition root: configuration → parts → ASGI app",
     "server/": "HTTP and WebSocket: the gate, router, endpoints, server-sent events, connections, OpenAPI, listening",
     "auth/": "authenticators, the chain of them, keys, rate limits",
-    "runs/": "background responses: tasks, the event log, taking up what a crash left",
+    "runs/": (
+        "who brings a response to its end when nobody waits for it at a socket: background responses, sub-agents, "
+        "the event log, taking up what a crash left"
+    ),
     "engine/": (
         "from a request to a response: plan, tools, window, loop, model turns, dispatch, approvals, emitter, journal"
     ),
     "extensions.py": (
-        "the facade of what is behind: vector databases, embeddings, re-rankers, search engines, dialects, "
+        "the facade that extensions import: vector databases, embeddings, re-rankers, search engines, dialects, "
         "blob stores, sandboxes"
     ),
     "backends/": (
@@ -26,18 +29,24 @@ LAYERS = {
     "files/": "files of clients: rows in the store, bytes in a folder or a bucket, sweeps",
     "storage/": "what is kept: the store in SQL, on SQLite and on PostgreSQL; the tables and their revisions",
     "outbound/": "the client for the world outside, behind `ctx.http`: guarded against URLs that strangers name",
-    "documents/": "reading documents of many kinds, each in a process apart, and cutting them into chunks",
+    "documents/": (
+        "reading documents of many kinds, each in a process apart, and cutting them into chunks; what HTML says, "
+        "of pages of the web too"
+    ),
     "sandbox/": (
         "where code runs that a model wrote: namespaces, control groups, a user of its own, a filter of "
         "system calls; the folders of tenants that it works in"
     ),
-    "search/": "the seams of search: vector databases, embeddings, re-rankers, search engines",
+    "search/": (
+        "what searches, as whoever writes one sees it: the protocols of vector databases, embeddings, re-rankers and "
+        "search engines, what filters mean, how two orders become one"
+    ),
     "observability/": "metrics, logs, audit log, traces, redaction",
-    "config/": "typed settings, loading, origins",
+    "config/": "typed settings, loading, origins; finding extensions, and what packages declare",
     "callables.py": "what Python says about a callable: how it runs, its hints, its docstring",
     "context/": (
-        "what a call has in its hands: who is calling, with which scopes, and the services it reaches: "
-        "variables, sub-agents, calls of its own, the client for the world outside, waiting"
+        "what a call has in its hands: who is calling, with which scopes, what the run may spend, and the "
+        "services it reaches: variables, sub-agents, calls of its own, the client for the world outside, waiting"
     ),
     "wire/": "the structures of the Responses API: requests, items, responses, ids",
     "http1/": (

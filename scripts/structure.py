@@ -6,7 +6,8 @@ programs, and `--list MEASURE` the places behind a figure, worst first. `tests/a
 What is counted:
 
 - *lines*: all lines of all modules; *imports*: the share of them that import statements take.
-- *functions*: from their `def` to their end; those of the revisions of tables, which are never changed, aside.
+- *functions*: from their first statement to their end: the signature and the docstring are read for themselves, and
+  options by keyword may be many; those of the revisions of tables, which are never changed, aside.
 - *complexity*: decisions in a function, counted as radon counts them: closures for themselves, lambdas for whom they
   stand in.
 - *class names twice*: classes of one name in two modules.
@@ -77,7 +78,7 @@ class Module:
     def functions(self) -> list["Function"]:
         """All functions, methods and closures included."""
         return [
-            Function(node.name, node.lineno, (node.end_lineno or 0) - node.lineno + 1, complexity_of(node))
+            Function(node.name, node.lineno, _lines_of(node), complexity_of(node))
             for node in self.nodes
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         ]
@@ -100,7 +101,7 @@ class Function:
     name: str
     line: int
     lines: int
-    """From its `def` to its end."""
+    """Of its body, without the docstring."""
     complexity: int
 
 
@@ -153,6 +154,11 @@ class Source:
 
 
 # --- functions and files ---------------------------------------------------------------------------------------------
+
+
+def _lines_of(function: AnyFunction) -> int:
+    body = [statement for statement in function.body if not _is_docstring(statement)]
+    return (function.end_lineno or 0) - body[0].lineno + 1 if body else 0
 
 
 def complexity_of(function: AnyFunction) -> int:
@@ -346,14 +352,15 @@ def _bodies(module: Module) -> Iterator[list[ast.stmt]]:
         for part in ("body", "orelse", "finalbody"):
             statements = getattr(node, part, None)
             if isinstance(statements, list):
-                yield [each for each in statements if isinstance(each, ast.stmt) and not _says_nothing(each)]
+                yield [each for each in statements if isinstance(each, ast.stmt) and not _is_no_code(each)]
 
 
-def _says_nothing(statement: ast.stmt) -> bool:
-    """Tell whether a statement is an import or a docstring."""
-    if isinstance(statement, ast.Expr):
-        return isinstance(statement.value, ast.Constant)
-    return isinstance(statement, ast.Import | ast.ImportFrom)
+def _is_no_code(statement: ast.stmt) -> bool:
+    return _is_docstring(statement) or isinstance(statement, ast.Import | ast.ImportFrom)
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
 
 
 def _shortest_runs(statements: Sequence[ast.stmt]) -> Iterator[tuple[int, int]]:

@@ -97,7 +97,7 @@ from antwort.sandbox import (
     store_file,
 )
 from antwort.storage import FileRecord, Kept, Page, Question, Questions, Records
-from antwort.text.foreign_text import fenced, one_line, printable, steady_mark
+from antwort.text.foreign_text import fenced, one_line, printable, steady_mark, without_middle
 from antwort.text.partial_reading import (
     GrepScanner,
     LineCounter,
@@ -257,4 +257,5 @@ __all__ = [
     "text_of",
     "tied",
     "whole_characters",
+    "without_middle",
 ]

@@ -88,7 +88,7 @@ def test_complexity_is_counted_as_radon_counts() -> None:
 
 
 def test_long_functions_are_found_but_those_of_revisions(tmp_path: Path) -> None:
-    long = "def long():\n" + "    pass\n" * 50
+    long = "def long(\n    a,\n):\n    'Of which this line is not counted.'\n" + "    pass\n" * 51
     source = checkout(tmp_path, a=long, b=long.replace("    pass\n", "", 1), storage_schema_migrations_versions_r=long)
 
     assert found(source, "long") == ["a.py:1 long"]

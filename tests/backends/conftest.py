@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from antwort.backends import CircuitBreaker, Guarded, ModelBackend, ModelRequest, Retries
+from antwort.backends import CircuitBreaker, GuardedBackend, ModelBackend, ModelRequest, Retries
 from antwort.backends.base import WholeTurn
 from antwort.backends.chat.backend import ChatBackend
 from antwort.backends.responses.backend import ResponsesBackend
@@ -235,13 +235,13 @@ async def connect(server: ModelServer) -> AsyncIterator[Connect]:
         await backend.close()
 
 
-def retrying(backend: ModelBackend, retries: Retries) -> Guarded:
+def retrying(backend: ModelBackend, retries: Retries) -> GuardedBackend:
     """Have a backend tried again; its breaker stays closed."""
 
     async def is_there() -> bool:
         return True
 
-    return Guarded(backend, CircuitBreaker(backend.name, is_there), retries)
+    return GuardedBackend(backend, CircuitBreaker(backend.name, is_there), retries)
 
 
 async def wait_until_examined(breaker: CircuitBreaker) -> None:

@@ -17,7 +17,7 @@ from tests.backends.conftest import (
     wait_until_examined,
 )
 
-from antwort.backends import Guarded, ModelRouter, build_router
+from antwort.backends import GuardedBackend, ModelRouter, build_router
 from antwort.config import Config
 from antwort.errors import ConfigError, ServiceUnavailableError
 
@@ -83,7 +83,7 @@ async def test_a_server_that_is_down_is_left_alone_until_it_answers(
         assert {exchange.path for exchange in server.exchanges if exchange.method == "GET"} == {"/v1/models"}
         server.scripts[0] = reply(ANSWER if api == "chat" else {"status": "completed", "output": [MESSAGE]})
         guarded = (await router.resolve("m")).backend
-        assert isinstance(guarded, Guarded)
+        assert isinstance(guarded, GuardedBackend)
         await wait_until_examined(guarded.breaker)
         await run(router, notes)
     assert notes.said() == "Hello"

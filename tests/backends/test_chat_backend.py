@@ -27,7 +27,7 @@ from tests.backends.conftest import (
 )
 from typing_extensions import override
 
-from antwort.backends import Guarded, Retries
+from antwort.backends import GuardedBackend, Retries
 from antwort.backends.base import ToolDefinitions
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat.backend import ChatBackend
@@ -304,7 +304,7 @@ async def test_a_quick_sink_that_fails_is_not_taken_for_the_server(server: Model
     server.scripts.append(paced(notes, *(delta(content=letter) for letter in "Hello")))
     async with asyncio.timeout(GUARD):
         with pytest.raises(RuntimeError, match="client is gone"):
-            await Guarded(backend, breaker).run(a_request(stream=True), notes)
+            await GuardedBackend(backend, breaker).run(a_request(stream=True), notes)
     assert not breaker.failures
 
 
@@ -545,7 +545,7 @@ async def test_a_request_waits_for_a_connection_for_a_while_only(
     await asked.wait()
     breaker = CircuitBreaker("local", backend.is_there)
     with pytest.raises(ServiceUnavailableError, match=r"`backends\.local\.max_connections`") as caught:
-        await Guarded(backend, breaker, Retries(2)).run(a_request(), notes)
+        await GuardedBackend(backend, breaker, Retries(2)).run(a_request(), notes)
     with pytest.raises(ServiceUnavailableError):
         await backend.run(a_request(), notes)
     (line,) = caplog.messages  # however many are refused

@@ -8,7 +8,7 @@ import pytest
 from tests.backends.conftest import Notes, a_request, retrying, wait_until_examined
 from typing_extensions import override
 
-from antwort.backends import CircuitBreaker, Fallback, Guarded, ModelInfo, ModelRequest, Retries, TurnSink
+from antwort.backends import CircuitBreaker, Fallback, GuardedBackend, ModelInfo, ModelRequest, Retries, TurnSink
 from antwort.backends.base import WholeTurn
 from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
 from antwort.backends.resilience import LONGEST_WAIT, BackendWrapper, WatchedSink, watched
@@ -225,7 +225,7 @@ class Probes:
         )
 
 
-async def fail(backend: Guarded, times: int = 1) -> None:
+async def fail(backend: GuardedBackend, times: int = 1) -> None:
     for _ in range(times):
         with pytest.raises(APIError):
             await backend.run(a_request(), Notes())
@@ -233,7 +233,7 @@ async def fail(backend: Guarded, times: int = 1) -> None:
 
 async def test_a_server_that_is_away_is_left_alone_until_a_probe_is_answered(notes: Notes) -> None:
     probes, server = Probes(False, False, True), always(DOWN)
-    guarded = Guarded(server, probes.breaker(max_failures=3))
+    guarded = GuardedBackend(server, probes.breaker(max_failures=3))
     await fail(guarded, 3)
     await probes.resting.wait()
     assert guarded.breaker.is_open
@@ -252,7 +252,7 @@ async def test_a_server_that_is_away_is_left_alone_until_a_probe_is_answered(not
 
 async def test_a_probe_that_breaks_is_not_the_last(notes: Notes, caplog: pytest.LogCaptureFixture) -> None:
     probes, server = Probes(False, TypeError("odd"), True), always(DOWN)
-    guarded = Guarded(server, probes.breaker())
+    guarded = GuardedBackend(server, probes.breaker())
     await fail(guarded)
     await probes.resting.wait()
     await probes.step()
@@ -267,7 +267,9 @@ async def test_a_probe_that_breaks_is_not_the_last(notes: Notes, caplog: pytest.
 
 async def test_nobody_is_told_what_a_server_said_to_another(notes: Notes) -> None:
     probes = Probes(False)
-    guarded = Guarded(always(ServiceUnavailableError("busy with 'my secret'", code=UNAVAILABLE)), probes.breaker())
+    guarded = GuardedBackend(
+        always(ServiceUnavailableError("busy with 'my secret'", code=UNAVAILABLE)), probes.breaker()
+    )
     await fail(guarded)
     await probes.resting.wait()
     with pytest.raises(ServiceUnavailableError) as caught:
@@ -278,7 +280,7 @@ async def test_nobody_is_told_what_a_server_said_to_another(notes: Notes) -> Non
 
 async def test_failures_of_requests_do_not_open_the_breaker_of_a_server_that_is_there() -> None:
     probes, server = Probes(True, True), always(DOWN)
-    guarded = Guarded(server, probes.breaker(max_failures=3))
+    guarded = GuardedBackend(server, probes.breaker(max_failures=3))
     for _ in range(2):
         await fail(guarded, 3)
         await wait_until_examined(guarded.breaker)
@@ -300,7 +302,7 @@ async def test_failures_of_requests_do_not_open_the_breaker_of_a_server_that_is_
 )
 async def test_an_answer_that_speaks_of_the_request_raises_no_suspicion(error: APIError) -> None:
     probes = Probes()
-    guarded = Guarded(always(error), probes.breaker())
+    guarded = GuardedBackend(always(error), probes.breaker())
     await fail(guarded, 3)
     assert not guarded.breaker.examining
     assert not guarded.breaker.is_open
@@ -308,7 +310,7 @@ async def test_an_answer_that_speaks_of_the_request_raises_no_suspicion(error: A
 
 async def test_a_success_forgets_the_failures_before_it() -> None:
     server, probes = Server(DOWN, DOWN), Probes()
-    guarded = Guarded(server, probes.breaker(max_failures=3))
+    guarded = GuardedBackend(server, probes.breaker(max_failures=3))
     await fail(guarded, 2)
     await guarded.run(a_request(), Notes())
     server.failures = [DOWN, DOWN]
@@ -318,7 +320,7 @@ async def test_a_success_forgets_the_failures_before_it() -> None:
 
 async def test_a_server_that_stays_away_is_asked_ever_less_often_but_never_given_up() -> None:
     probes = Probes(*[False] * 7)
-    guarded = Guarded(always(DOWN), probes.breaker())
+    guarded = GuardedBackend(always(DOWN), probes.breaker())
     await fail(guarded)
     await probes.resting.wait()
     for _ in range(5):
@@ -332,7 +334,7 @@ async def test_a_server_that_stays_away_is_asked_ever_less_often_but_never_given
 
 async def test_one_probe_runs_however_many_requests_fail() -> None:
     probes = Probes(False)
-    guarded = Guarded(always(DOWN), probes.breaker())
+    guarded = GuardedBackend(always(DOWN), probes.breaker())
     guarded.breaker.note_failure()
     guarded.breaker.note_failure()
     await probes.resting.wait()
@@ -359,7 +361,7 @@ async def test_an_answer_that_begins_closes_the_breaker_before_it_ends() -> None
         async def flush(self) -> None:
             seen.append(breaker.is_open)
 
-    guarded = Guarded(Slow(), breaker)
+    guarded = GuardedBackend(Slow(), breaker)
     under_way = asyncio.create_task(guarded.run(a_request(), Looking()))
     await asked.wait()
     breaker.note_failure()
@@ -375,7 +377,7 @@ async def test_an_answer_that_begins_closes_the_breaker_before_it_ends() -> None
 async def test_closing_a_backend_ends_its_probe() -> None:
     probes = Probes(False)
     server = always(DOWN)
-    guarded = Guarded(server, probes.breaker())
+    guarded = GuardedBackend(server, probes.breaker())
     await fail(guarded)
     await probes.resting.wait()
     await guarded.close()
@@ -421,7 +423,7 @@ class Early(Server):
 async def test_what_the_sink_raises_is_no_failure_of_the_server(server: Server, at: str) -> None:
     clock, probes, other = Clock(), Probes(), Server(name="spare")
     server.asked.clear()
-    guarded = Guarded(server, probes.breaker(), at_times(clock))
+    guarded = GuardedBackend(server, probes.breaker(), at_times(clock))
     sink = Unwritable(at=at)
     with pytest.raises(ServiceUnavailableError) as caught:
         await Fallback(guarded, other).run(a_request(), sink)
@@ -537,7 +539,7 @@ async def test_a_wrapper_passes_everything_on(notes: Notes) -> None:
 
 async def test_all_wrappers_pass_counts_and_windows_through() -> None:
     server, other = Server(), Server(name="other")
-    backend = Fallback(Guarded(server, Probes().breaker(), at_times(Clock())), other)
+    backend = Fallback(GuardedBackend(server, Probes().breaker(), at_times(Clock())), other)
     assert await backend.count_tokens(a_request(model="llama")) == 7
     assert await backend.context_window("llama") == 4096
     assert (server.asked, other.asked) == (["count llama", "window llama"], [])
@@ -545,7 +547,7 @@ async def test_all_wrappers_pass_counts_and_windows_through() -> None:
 
 async def test_a_server_that_is_left_alone_is_not_asked_to_count() -> None:
     server, probes = Server(), Probes(False)
-    backend = Guarded(server, probes.breaker())
+    backend = GuardedBackend(server, probes.breaker())
     backend.breaker.note_failure()
     await probes.resting.wait()
     assert await backend.count_tokens(a_request()) is None

@@ -213,6 +213,7 @@ _OF_ENTRIES: dict[type[BaseModel], dict[str, Any]] = {
         "max_calls": 128,
         "max_items": 10_000,
         "max_models": 10_000,
+        "images": None,
         "pdf": False,
         "extra_body": {},
         "parameters": [],

@@ -4,14 +4,14 @@ from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSin
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.build import build_router, build_routes
 from antwort.backends.http.transport import Reply, Timeouts, Transport
-from antwort.backends.resilience import Fallback, Guarded, Retries
+from antwort.backends.resilience import Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
 
 __all__ = [
     "CircuitBreaker",
     "Fallback",
-    "Guarded",
+    "GuardedBackend",
     "ModelBackend",
     "ModelInfo",
     "ModelRequest",

@@ -9,7 +9,7 @@ from antwort.backends.blind_models import WithoutImages
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
 from antwort.backends.parameters import taken_parameters
-from antwort.backends.resilience import Fallback, Guarded, Retries
+from antwort.backends.resilience import Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.queues import Queue, Queues
 from antwort.config import DIALECTS, BackendConfig, Config
@@ -71,7 +71,7 @@ def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
         calling = WithoutImages(calling)
     if config.allowed_tools == "fewer":
         calling = AllowedTools(calling)
-    return Guarded(calling, CircuitBreaker(server.name, server.is_there), Retries(config.retries))
+    return GuardedBackend(calling, CircuitBreaker(server.name, server.is_there), Retries(config.retries))
 
 
 def _with_fallbacks(

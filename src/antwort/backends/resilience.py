@@ -257,7 +257,7 @@ class Retries:
 NO_RETRIES = Retries(0)
 
 
-class Guarded(BackendWrapper):
+class GuardedBackend(BackendWrapper):
     """Tries again while the answer has not begun, and refuses requests to a server that is away.
 
     A turn that was tried again counts as one for the breaker. What the server said to one client is never told to

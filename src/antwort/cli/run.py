@@ -3,7 +3,8 @@
 import contextlib
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -24,6 +25,7 @@ from antwort.cli.running_server import running_server
 from antwort.cli.terminal import (
     AnswerText,
     EventLines,
+    Printer,
     WholeResponse,
     check_outcome,
     clean,
@@ -98,45 +100,112 @@ def run(
     and --no-store mean this process.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
+    printing = _Printing(as_json=as_json, as_events=as_events, quiet=quiet)
     named = _named(functions, request["tool_choice"])
     parts = [file_part(path) for path in paths]
-    text = read_question(question)
-    chat = not text and _is_terminal(sys.stdin) and _is_terminal(sys.stdout) and not (as_json or as_events)
-    _check_question(text, parts, answer, previous, chat=chat)
-    if chat and url is not None and store is False:
-        raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
-    interactive = is_somebody_there()
-    shows = not (quiet or as_json or as_events)
-    tree: AgentTree | None = None
+    asked = _Asked(read_question(question), parts, named, previous, answer, store, is_somebody_there())
+    asked.chat = not asked.text and not printing.raw and _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
+    _check_question(asked, remote=url is not None)
     with leaving_by_signals() as runner:
-        loaded = load(ctx) if url is None else None
-        if loaded is not None and (url := _server_beside(ctx, loaded, api_key, store)) is not None and not quiet:
-            click.echo(f"antwort: asking {url}, the server of this folder", err=True)
-        if loaded is None or url is not None:
-            client: ResponseClient = RemoteClient(str(url), api_key, show_calls=shows)
-        else:
-            scratch = not (_is_kept(loaded, previous, answer) or store)
-            local = _in_process(loaded, named, probe=not no_probe, scratch=scratch, show_calls=shows)
-            # What brings an answer is kept.
-            client, store = local, chat or bool(store or answer) or (interactive and scratch)
-            if not (as_json or as_events) and _is_terminal(sys.stderr):
-                tree = AgentTree(sys.stderr)
-                local.watch_agents(tree.take)
-            if interactive:  # what waits for the user is offered where there is one
-                named |= dict.fromkeys(local.waiting_functions(), "")
-        wish = _request(request, [*named], previous_response_id=previous, store=store, include=_RESULTS)
-        text_printer = partial(_text_printer, tree, shows=shows)
-        with _started(runner, client), _failures_told_once(told=shows and not ctx.meta.get(DEBUG)):
-            if chat:
-                Chat(runner, client, wish, parts, partial(text_printer, stream=True)).run()
-                return
-            stream = _is_terminal(sys.stdout) if stream is None else stream
-            printer = WholeResponse if as_json else EventLines if as_events else partial(text_printer, stream=stream)
-            if answer is not None:
-                going_on = partial(answer_by_id, runner, client, wish, printer, name=answer, text=text)
-            else:
-                going_on = partial(converse, runner, client, {**wish, "input": user_input(text, parts)}, printer)
-            check_outcome(going_on(interactive=interactive))
+        client = _client(ctx, asked, printing, url, api_key, probe=not no_probe)
+        wish = _request(request, [*asked.functions], previous_response_id=previous, store=asked.store, include=_RESULTS)
+        with _started(runner, client), _failures_logged(once=printing.shows_calls and not ctx.meta.get(DEBUG)):
+            _answer(runner, client, wish, asked, printing, stream=stream)
+
+
+@dataclass
+class _Asked:
+    """What is asked, and what may be called for it."""
+
+    text: str
+    parts: Sequence[JSON]
+    functions: dict[str, str]
+    """Names to offer, and the options that name them."""
+    previous: str | None
+    answer: str | None
+    store: bool | None
+    interactive: bool
+    """Whether somebody is there who can be asked back."""
+    chat: bool = False
+
+
+def _client(
+    ctx: click.Context, asked: _Asked, printing: "_Printing", url: str | None, key: str | None, *, probe: bool
+) -> ResponseClient:
+    """Return who answers: the server that is named, or that of this folder, else an app in this process."""
+    if url is not None:
+        return RemoteClient(url, key, show_calls=printing.shows_calls)
+    loaded = load(ctx)
+    beside = _server_beside(ctx, loaded, key, asked.store)
+    if beside is not None:
+        if not printing.quiet:
+            click.echo(f"antwort: asking {beside}, the server of this folder", err=True)
+        return RemoteClient(beside, key, show_calls=printing.shows_calls)
+    scratch = not (_is_stored(loaded, asked.previous, asked.answer) or asked.store)
+    client = _in_process(loaded, asked.functions, probe=probe, scratch=scratch, show_calls=printing.shows_calls)
+    # What brings an answer is stored.
+    asked.store = asked.chat or bool(asked.store or asked.answer) or (asked.interactive and scratch)
+    printing.watch_agents(client)
+    if asked.interactive:  # what waits for the user is offered where there is one
+        asked.functions |= dict.fromkeys(client.waiting_functions(), "")
+    return client
+
+
+def _answer(
+    runner: LeavingRunner,
+    client: ResponseClient,
+    wish: JSON,
+    asked: _Asked,
+    printing: "_Printing",
+    *,
+    stream: bool | None,
+) -> None:
+    """Have a question answered, or chat."""
+    if asked.chat:
+        Chat(runner, client, wish, asked.parts, partial(printing.text, stream=True)).run()
+        return
+    printer = printing.printer(stream=_is_terminal(sys.stdout) if stream is None else stream)
+    if asked.answer is not None:
+        going_on = partial(answer_by_id, runner, client, wish, printer, name=asked.answer, text=asked.text)
+    else:
+        wish = {**wish, "input": user_input(asked.text, asked.parts)}
+        going_on = partial(converse, runner, client, wish, printer)
+    check_outcome(going_on(interactive=asked.interactive))
+
+
+class _Printing:
+    """What is printed of an answer: its text, the response or the events as JSON, and calls and agents beside it."""
+
+    def __init__(self, *, as_json: bool, as_events: bool, quiet: bool) -> None:
+        self._as_json = as_json
+        self._as_events = as_events
+        self.quiet = quiet
+        self.raw = as_json or as_events
+        """Whether a program reads what is printed."""
+        self.shows_calls = not (quiet or self.raw)
+        self._tree: AgentTree | None = None
+
+    def watch_agents(self, client: LocalClient) -> None:
+        """Show the agents that a client starts below the answer, in a terminal."""
+        if not self.raw and _is_terminal(sys.stderr):
+            self._tree = AgentTree(sys.stderr)
+            client.watch_agents(self._tree.take)
+
+    def printer(self, *, stream: bool) -> Callable[[], Printer]:
+        """Return what makes the printer of an answer."""
+        if self._as_json:
+            return WholeResponse
+        return EventLines if self._as_events else partial(self.text, stream=stream)
+
+    def text(self, *, stream: bool) -> AnswerText:
+        """Return what prints an answer, with calls on standard error if they are shown, above the tree of agents."""
+        tree = self._tree
+        before = None if tree is None else tree.end
+        if not self.shows_calls:
+            return AnswerText(stream=stream, before=before)
+        return AnswerWithCalls(
+            partial(click.echo, err=True) if tree is None else tree.say, stream=stream, before=before
+        )
 
 
 def _server_beside(ctx: click.Context, loaded: LoadedConfig, key: str | None, store: bool | None) -> str | None:
@@ -156,20 +225,22 @@ def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote
         raise Misuse("--api-key is for --url; the key of a backend comes from ANTWORT_BACKENDS__DEFAULT__API_KEY")
 
 
-def _check_question(text: str, files: Sequence[JSON], answer: str | None, previous: str | None, *, chat: bool) -> None:
+def _check_question(asked: _Asked, *, remote: bool) -> None:
     """Refuse what is neither a question nor an answer."""
-    if answer is not None and (files or previous is not None or not text):
+    if asked.answer is not None and (asked.parts or asked.previous is not None or not asked.text):
         raise Misuse("--answer takes a text, and goes on with what was asked: leave out --file and --previous")
-    if not (text or files or chat):
+    if not (asked.text or asked.parts or asked.chat):
         raise Misuse("there is nothing to ask: give a question, or pipe it in")
+    if asked.chat and remote and asked.store is False:
+        raise Misuse("--no-store: a server that keeps nothing cannot go on with a chat; ask single questions")
 
 
-def _is_kept(loaded: LoadedConfig, previous: str | None, answer: str | None) -> bool:
+def _is_stored(loaded: LoadedConfig, previous: str | None, answer: str | None) -> bool:
     """Tell whether a response that is gone on from can be here: in a database that there is. None is made to look."""
-    kept = bool(previous or answer) and current(database_url(loaded.config)) is not None
-    if answer is not None and not kept:
+    stored = bool(previous or answer) and current(database_url(loaded.config)) is not None
+    if answer is not None and not stored:
         raise Misuse("--answer: nothing is kept here that could wait; --url asks a running server")
-    return kept
+    return stored
 
 
 def _given(ctx: click.Context, name: str) -> bool:
@@ -195,20 +266,12 @@ def _request(texts: Mapping[str, str | None], functions: Sequence[str], **others
     return {**cleaned, **{name: value for name, value in others.items() if value is not None}}
 
 
-def _text_printer(tree: AgentTree | None, *, shows: bool, stream: bool) -> AnswerText:
-    """Return what prints an answer, with the calls on standard error if `shows` says so, above the tree of agents."""
-    before = None if tree is None else tree.end
-    if not shows:
-        return AnswerText(stream=stream, before=before)
-    return AnswerWithCalls(partial(click.echo, err=True) if tree is None else tree.say, stream=stream, before=before)
-
-
 @contextlib.contextmanager
-def _failures_told_once(*, told: bool) -> Iterator[None]:
-    """Keep the log from telling of functions that fail, with their tracebacks, if they have a line already."""
+def _failures_logged(*, once: bool) -> Iterator[None]:
+    """Leave functions that fail, with their tracebacks, out of the log if they have a line already."""
     logger = logging.getLogger("antwort.functions")
     before = logger.level
-    if told:
+    if once:
         logger.setLevel(logging.CRITICAL)
     try:
         yield

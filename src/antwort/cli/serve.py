@@ -182,7 +182,6 @@ async def _serve(
     loop = asyncio.get_running_loop()
     telling: list[asyncio.Task[None]] = []
     closing: list[asyncio.Task[None]] = []
-
     written = contextlib.ExitStack()
 
     def listening() -> None:
@@ -227,11 +226,16 @@ async def _serve(
         stuck.enter("closing")
         await end_tasks(telling, app.config.functions.grace)
         closing.append(loop.create_task(app.close(), name="closing"))
-        with contextlib.suppress(asyncio.CancelledError):  # somebody was in a hurry
-            await closing[0]
-        await _end_the_rest(app.config.functions.grace)
-        await _leave_the_rest(app.config.functions.grace)
+        await _close(closing[0], app.config.functions.grace)
         stuck.enter("over")
+
+
+async def _close(closing: asyncio.Task[None], grace: float) -> None:
+    """Wait until an app is closed, or somebody is in a hurry, and end what goes on all the same."""
+    with contextlib.suppress(asyncio.CancelledError):
+        await closing
+    await _end_the_rest(grace)
+    await _leave_the_rest(grace)
 
 
 async def _end_the_rest(grace: float) -> None:

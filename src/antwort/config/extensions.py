@@ -6,11 +6,8 @@ makes one (a function, or a class method), takes its settings first: the hint of
 are. What follows is up to the kind. Nothing of an extension is imported before it is chosen.
 """
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any, Generic, NoReturn, TypeVar, cast
@@ -290,19 +287,7 @@ def _imported(use: str) -> Any:
     file = Path(path).expanduser().resolve()
     if not file.is_file():
         raise ConfigError(f"use: there is no file {file}")
-    module_name = f"antwort_extension_{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
-    module = sys.modules.get(module_name)
-    if module is None:
-        spec = importlib.util.spec_from_file_location(module_name, file)
-        if spec is None or spec.loader is None:
-            raise ConfigError(f"use: {file} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[module_name]
-            raise
+    module = installed.module_of_file(file, f"antwort_extension_{file.stem}")
     try:
         return getattr(module, attribute)
     except AttributeError:

@@ -1,9 +1,14 @@
 """What installed packages declare for us, and how what they name is imported."""
 
 import importlib
+import importlib.util
 import re
+import sys
 from collections.abc import Sequence
+from hashlib import sha256
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, distributions
+from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from msgspec import Struct
@@ -97,3 +102,24 @@ def imported(use: str) -> Any:
         raise ConfigError(
             f"use: module '{module_name}' has no '{attribute}'{did_you_mean(attribute, vars(module))}"
         ) from None
+
+
+def module_of_file(file: Path, name: str, folder: str | None = None) -> ModuleType:
+    """Import a file, once, under a name that no other file has; `folder` has its submodules if it is a package."""
+    file = file.resolve()
+    module_name = f"{name}_{sha256(str(file).encode()).hexdigest()[:8]}"
+    module = sys.modules.get(module_name)
+    if module is None:
+        spec = importlib.util.spec_from_file_location(
+            module_name, file, submodule_search_locations=None if folder is None else [folder]
+        )
+        if spec is None or spec.loader is None:
+            raise ConfigError(f"{file} cannot be imported")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[module_name] = module
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[module_name]
+            raise
+    return module

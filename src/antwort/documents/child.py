@@ -45,7 +45,7 @@ def parsed(data: bytes, filename: str) -> Document:
     return document
 
 
-class Answer(msgspec.Struct):
+class ParserAnswer(msgspec.Struct):
     """What the process says: a document, or why there is none."""
 
     document: Document | None = None
@@ -53,19 +53,19 @@ class Answer(msgspec.Struct):
     reason: str = ""
 
 
-def answer(data: bytes, filename: str) -> Answer:
+def answer(data: bytes, filename: str) -> ParserAnswer:
     """Read a file; whatever a reader stumbles over is a reason."""
     try:
-        return Answer(parsed(data, filename))
+        return ParserAnswer(parsed(data, filename))
     except UnreadableError as error:
-        return Answer(problem=error.problem, reason=str(error))
+        return ParserAnswer(problem=error.problem, reason=str(error))
     except MemoryError:
-        return Answer(reason="It needs more memory than reading one file may use.")
+        return ParserAnswer(reason="It needs more memory than reading one file may use.")
     except ImportError as error:
         hint = "a package that is not installed on the server: pip install 'antwort[files]'"
-        return Answer(problem="unsupported_file", reason=f"Reading it needs {hint} ({error.name} is missing).")
+        return ParserAnswer(problem="unsupported_file", reason=f"Reading it needs {hint} ({error.name} is missing).")
     except Exception as error:  # noqa: BLE001 - files of strangers find every flaw of a reader
-        return Answer(reason=f"It is damaged, or not what its name says ({type(error).__name__}).")
+        return ParserAnswer(reason=f"It is damaged, or not what its name says ({type(error).__name__}).")
 
 
 def main() -> None:

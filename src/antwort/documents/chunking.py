@@ -74,7 +74,7 @@ class DocumentChunk(Struct, frozen=True):
         return f"{self.context(title)}\n\n{self.text}"
 
 
-class _Unit(Struct, frozen=True, gc=False):
+class _TextUnit(Struct, frozen=True, gc=False):
     """A part of the text that is not cut."""
 
     start: int
@@ -104,11 +104,11 @@ def chunked(document: Document, *, size: int = AUTO_SIZE, overlap: int = AUTO_OV
     return found
 
 
-def _units(document: Document, ruler: TokenRuler, size: int, most: int) -> Iterator[_Unit]:
+def _units(document: Document, ruler: TokenRuler, size: int, most: int) -> Iterator[_TextUnit]:
     for block in document.blocks:
         starts = block.kind == "heading"
         for start, end in _parts(document.text, block, ruler, min(size, most)):
-            yield _Unit(start, end, block, ruler.count(start, end), starts)
+            yield _TextUnit(start, end, block, ruler.count(start, end), starts)
             starts = False
 
 
@@ -130,7 +130,7 @@ def _parts(text: str, block: Block, ruler: TokenRuler, most: int) -> Iterator[tu
             yield start, end
 
 
-def _end_of(units: list[_Unit], first: int, size: int) -> int:
+def _end_of(units: list[_TextUnit], first: int, size: int) -> int:
     """Return before which unit a chunk ends that begins with one."""
     tokens, end = 0, first
     while end < len(units) and tokens + units[end].tokens <= size:
@@ -146,7 +146,7 @@ def _end_of(units: list[_Unit], first: int, size: int) -> int:
     return max(end, first + 1)
 
 
-def _next_first(units: list[_Unit], first: int, end: int, size: int, overlap: int) -> int:
+def _next_first(units: list[_TextUnit], first: int, end: int, size: int, overlap: int) -> int:
     """Return with which unit the next chunk begins; it has at least one that no chunk before has."""
     if units[end].begins_section:
         return end
@@ -160,7 +160,7 @@ def _next_first(units: list[_Unit], first: int, end: int, size: int, overlap: in
     return begin
 
 
-def _chunk(document: Document, units: list[_Unit], index: int, ruler: TokenRuler) -> DocumentChunk:
+def _chunk(document: Document, units: list[_TextUnit], index: int, ruler: TokenRuler) -> DocumentChunk:
     start, end = units[0].start, units[-1].end
     return DocumentChunk(
         index,

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 import antwort
-from antwort.documents.child import Answer
+from antwort.documents.child import ParserAnswer
 from antwort.documents.detection import own_text
 from antwort.documents.document import Document, UnreadableError
 from antwort.errors import ConfigError, FunctionUnavailableError
@@ -75,7 +75,7 @@ class DocumentParser:
         if done.ending != "exit":
             raise UnreadableError(_REASONS.get(done.ending, _CRASHED))
         try:
-            answer = msgspec.msgpack.decode(done.stdout, type=Answer)
+            answer = msgspec.msgpack.decode(done.stdout, type=ParserAnswer)
         except msgspec.DecodeError:
             logger.warning("reading a file failed: %s", done.stderr[-500:].decode(errors="replace"))
             raise UnreadableError(_CRASHED) from None

@@ -3,16 +3,15 @@
 Nothing is imported before it is needed.
 """
 
-import hashlib
-import importlib
 import importlib.util
 import inspect
 import logging
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -33,6 +32,8 @@ DEFAULT_GROUP = "antwort.default_providers"
 NEEDS_GROUP = "antwort.provider_needs"
 PATH_GROUP = "antwort.provider_paths"
 TOOL_GROUP = "antwort.provider_tools"
+_ON_DEMAND = f"{DEFAULT_GROUP}."
+"""What the groups begin with that name what the default set has besides; an extra follows."""
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
 logger = logging.getLogger(__name__)
 
@@ -63,39 +64,28 @@ class Catalogue:
         self._watch = SlowWatch()
         for name, factory in (factories or {}).items():
             self._add(Found(name, "register_factory", partial(_itself, factory)))
-        found = installed.packages()
-        for package in found:
+        packages = installed.packages()
+        own = [package for package in packages if package.is_own]
+        for package in packages:
             for point in sorted(package.points(GROUP), key=attrgetter("name")):
-                own = package.is_own
-                self._add(Found(point.name, str(package), point.load, own))
+                self._add(Found(point.name, str(package), point.load, package.is_own))
         self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
-        self.defaults = tuple(
-            point.name for package in found if package.is_own for point in package.points(DEFAULT_GROUP)
-        )
+        self.defaults = tuple(point.name for point in _points(own, DEFAULT_GROUP))
         self._on_demand = [
-            (point.name, point.group.removeprefix(f"{DEFAULT_GROUP}."))
-            for package in found
-            if package.is_own
+            (point.name, point.group.removeprefix(_ON_DEMAND))
+            for package in own
             for point in package.declared
-            if point.group.startswith(f"{DEFAULT_GROUP}.")
+            if point.group.startswith(_ON_DEMAND)
         ]
-        names = {point.value: point.name for package in found for point in package.points(GROUP)}
-        self._names = names
-        self._needs = [
-            (point.name, names[point.value])
-            for package in found
-            for point in package.points(NEEDS_GROUP)
-            if point.value in names
-        ]
-        self._answered = [
-            {
-                point.name: names[point.value]
-                for package in found
-                for point in package.points(group)
-                if point.value in names
-            }
-            for group in (PATH_GROUP, TOOL_GROUP)
-        ]
+        self._names = {point.value: point.name for point in _points(packages, GROUP)}
+        """Of the providers of packages, by `module:Class`."""
+        self._needs = self._declared_in(packages, NEEDS_GROUP)
+        self._answered = [dict(self._declared_in(packages, group)) for group in (PATH_GROUP, TOOL_GROUP)]
+
+    def _declared_in(self, packages: Iterable[installed.Package], group: str) -> list[tuple[str, str]]:
+        """Return what a group declares, each with the name of the provider that has it."""
+        points = _points(packages, group)
+        return [(point.name, self._names[point.value]) for point in points if point.value in self._names]
 
     def declared(self, names: Collection[str]) -> Declared:
         """Return what the installed packages say that providers have, of those with these names."""
@@ -205,28 +195,13 @@ def _itself(factory: Callable[[Mapping[str, Any]], Any]) -> Any:
 
 def _from_file(file: Path, name: str) -> Any:
     """Import a plug-in file under a name of its own and return what it brings."""
-    file = file.resolve()
-    module_name = f"antwort_plugin_{name}_{hashlib.sha256(str(file).encode()).hexdigest()[:8]}"
-    module = sys.modules.get(module_name)
-    if module is None:
-        locations = [str(file.parent)] if file.name == "__init__.py" else None
-        spec = importlib.util.spec_from_file_location(module_name, file, submodule_search_locations=locations)
-        if spec is None or spec.loader is None:
-            raise ConfigError(f"{file} cannot be imported")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[module_name] = module
-        try:
-            spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[module_name]
-            raise
-    return _provider_in(module, name)
+    folder = str(file.resolve().parent) if file.name == "__init__.py" else None
+    return _provider_in(installed.module_of_file(file, f"antwort_plugin_{name}", folder), name)
 
 
 def _provider_in(module: ModuleType, name: str) -> Any:
     own = [value for value in vars(module).values() if getattr(value, "__module__", "").startswith(module.__name__)]
-    found = dict.fromkeys(value for value in own if inspect.isclass(value) and issubclass(value, Provider))
-    classes = [one for one in found if not any(other is not one and issubclass(other, one) for other in found)]
+    classes = _outermost(value for value in own if inspect.isclass(value) and issubclass(value, Provider))
     functions = {value.__name__: staticmethod(value) for value in own if is_function(value)}
     if len(classes) > 1:
         names = ", ".join(one.__name__ for one in classes)
@@ -241,6 +216,16 @@ def _provider_in(module: ModuleType, name: str) -> Any:
     if not functions:
         raise ConfigError(f"the plug-in '{name}' has neither a Provider class nor a function marked with @function")
     return type(name, (Provider,), {"name": name, "__doc__": module.__doc__, **functions})
+
+
+def _outermost(classes: Iterable[type]) -> list[type]:
+    """Return classes, each once, but for those that others of them inherit."""
+    found = dict.fromkeys(classes)
+    return [one for one in found if not any(other is not one and issubclass(other, one) for other in found)]
+
+
+def _points(packages: Iterable[installed.Package], group: str) -> Iterator[EntryPoint]:
+    return (point for package in packages for point in package.points(group))
 
 
 _WORD = re.compile(r"[^\W\d]\w*")

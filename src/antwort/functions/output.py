@@ -151,7 +151,11 @@ class _CappedWriter:
             self._write_members(value.items(), depth, sized=type(value) is dict)
         elif isinstance(value, _SIZED):
             self._write_elements(value, depth, sized=type(value) in _SIZED)
-        elif dataclasses.is_dataclass(value) and not isinstance(value, type) and not _has_own_form(value):
+        else:
+            self._write_other(value, depth)
+
+    def _write_other(self, value: Any, depth: int) -> None:
+        if dataclasses.is_dataclass(value) and not isinstance(value, type) and not _has_own_form(value):
             fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
             self._write_members(fields, depth, sized=True)
         elif isinstance(value, Generator):

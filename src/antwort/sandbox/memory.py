@@ -58,7 +58,7 @@ def memory_usage(process: int, *, closed: bool = False, most: int | None = None)
     with _processes(process, closed=closed) as (first, processes):
         if most is not None and (glanced := _glance(first, processes())) > most:
             return glanced
-        held = _Held(first, closed=closed)
+        held = _HeldMemory(first, closed=closed)
         looked_at: set[str] = set()
         for _ in range(_ROUNDS):
             places = [place for place in processes() if place not in looked_at]
@@ -74,7 +74,7 @@ def _glance(first: str, places: list[str]) -> int:
     """Return what is quickly seen of several processes: private memory, sockets, files in memory."""
     if len(places) <= _FEW:
         return 0
-    held = _Held(first)
+    held = _HeldMemory(first)
     for place in places:
         with contextlib.suppress(OSError):
             held.look_at_private(read_all(f"{place}/status"))
@@ -111,7 +111,7 @@ def _own_proc(first: int) -> int | None:
 def files_in_memory(process: int) -> int:
     """Return the bytes of files that processes in a sandbox have in memory; 0 if none of them shows any."""
     for one in descendants(process):
-        held = _Held(f"/proc/{process}")
+        held = _HeldMemory(f"/proc/{process}")
         with contextlib.suppress(OSError):
             if one != process:  # the sandbox's own, and closed
                 held.look_at_surroundings(f"/proc/{one}")
@@ -148,13 +148,13 @@ def _act_for(user: os.stat_result) -> None:
 
 def uncounted_usage(process: int) -> int:
     """Return the bytes that the kernel keeps for processes without counting them to a group: locks and terminals."""
-    held = _Held(f"/proc/{process}")
+    held = _HeldMemory(f"/proc/{process}")
     for one in descendants(process):
         held.look_at_files(one)
     return held.uncounted()
 
 
-class _Held:
+class _HeldMemory:
     """What was found so far; what several processes share counts once."""
 
     def __init__(self, first: str, *, closed: bool = False) -> None:

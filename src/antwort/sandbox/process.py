@@ -22,7 +22,7 @@ from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimi
 from antwort.sandbox.memory import files_in_memory, hold_private, memory_usage, uncounted_usage
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
 from antwort.sandbox.trees import delete_tree
-from antwort.sandbox.usage import BoundedRoom, Room, descendants, is_stopped, processor_time
+from antwort.sandbox.usage import BoundedRoom, FolderRoom, descendants, is_stopped, processor_time
 
 logger = logging.getLogger(__name__)
 
@@ -58,7 +58,7 @@ class SandboxProcess:
         process: ChildProcess,
         limits: SandboxLimits,
         *,
-        room: Room | BoundedRoom | None = None,
+        room: FolderRoom | BoundedRoom | None = None,
         group: ControlGroup | None = None,
         memory_is_counted: bool = False,
         bundle: Path | None = None,
@@ -195,7 +195,7 @@ class SandboxProcess:
 
         Where the kernel bounds that, there is nothing to look at.
         """
-        if not isinstance(self._room, Room):
+        if not isinstance(self._room, FolderRoom):
             return False
         try:
             return await asyncio.to_thread(self._room.cut_back)

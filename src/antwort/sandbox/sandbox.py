@@ -37,7 +37,7 @@ from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
 from antwort.sandbox.trees import delete_tree
-from antwort.sandbox.usage import BoundedRoom, Room
+from antwort.sandbox.usage import BoundedRoom, FolderRoom
 from antwort.sandbox.users import has_others, own_user, unused_user
 
 _PIECE = 1 << 16
@@ -366,7 +366,7 @@ class BareHost(Sandbox):
     ) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
         arguments = tied([*rlimits(limits, memory_is_counted=False), *command], niceness=NICENESS)
-        room = None if seen.folder is None else await asyncio.to_thread(Room.of, seen.folder, limits)
+        room = None if seen.folder is None else await asyncio.to_thread(FolderRoom.of, seen.folder, limits)
         spawned = await ChildProcess.start(
             arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True
         )
@@ -383,7 +383,7 @@ class Arranged(Struct):
     status: int
     """The end of the pipe over which is told what happens; -1 if there is none."""
     group: ControlGroup | None
-    room: Room | BoundedRoom | None
+    room: FolderRoom | BoundedRoom | None
     memory_is_counted: bool
     entry: Callable[[], None] | None = None
     """What the thread does that starts the process, before it does."""
@@ -443,12 +443,12 @@ def _status_pipe() -> tuple[int, int]:
         os.close(writing)
 
 
-def _room(folder: Path | None, limits: SandboxLimits, disks: Disks | None) -> Room | BoundedRoom | None:
+def _room(folder: Path | None, limits: SandboxLimits, disks: Disks | None) -> FolderRoom | BoundedRoom | None:
     """Return how much there may be in a folder."""
     if folder is None:
         return None
     if disks is None or disks.kind is None:
-        return Room.of(folder, limits)
+        return FolderRoom.of(folder, limits)
     return BoundedRoom(folder, limits.disk_files, disks.files)
 
 

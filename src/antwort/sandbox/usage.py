@@ -190,7 +190,7 @@ class BoundedRoom(Struct, frozen=True):
         return self.count(self.folder) > self.files + self.files // 10
 
 
-class Room(Struct, frozen=True):
+class FolderRoom(Struct, frozen=True):
     """How much a process may have in its folder."""
 
     folder: Path
@@ -203,7 +203,7 @@ class Room(Struct, frozen=True):
     used: int
 
     @classmethod
-    def of(cls, folder: Path, limits: SandboxLimits) -> "Room":
+    def of(cls, folder: Path, limits: SandboxLimits) -> "FolderRoom":
         """Return the limits, or what is there already if that is more: whoever cleans up must be able to."""
         used = disk_usage(folder, _LENIENCE * limits.disk_files)
         size = min(max(limits.disk_bytes, used.size), _LENIENCE * limits.disk_bytes)

@@ -44,11 +44,7 @@ def check_images(body: Mapping[str, Any], action: Action) -> None:
     known = _FIELDS | _OF_EDITS if action == "edit" else _FIELDS
     if unknown := sorted(body.keys() - known):
         raise BadRequestError(f"Unknown parameter: '{unknown[0]}'.", param=unknown[0])
-    prompt = body.get("prompt")
-    if not isinstance(prompt, str) or not prompt.strip():
-        raise BadRequestError("prompt must be a text", param="prompt")
-    if "moderated" in prompt:
-        raise BadRequestError("Your request was rejected by the safety system.", code="moderation_blocked")
+    _check_prompt(body.get("prompt"))
     for name, choices in _CHOICES.items():
         if name in body and body[name] not in choices:
             raise BadRequestError(f"Invalid value for '{name}': {body[name]!r}.", param=name)
@@ -61,6 +57,13 @@ def check_images(body: Mapping[str, Any], action: Action) -> None:
         raise BadRequestError("'partial_images' needs 'stream'.", param="partial_images")
     if action == "edit" and not body.get("image"):
         raise BadRequestError("image must be a file, or several", param="image")
+
+
+def _check_prompt(prompt: object) -> None:
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise BadRequestError("prompt must be a text", param="prompt")
+    if "moderated" in prompt:
+        raise BadRequestError("Your request was rejected by the safety system.", code="moderation_blocked")
 
 
 def image_events(body: Mapping[str, Any], action: Action) -> Iterator[JSON]:

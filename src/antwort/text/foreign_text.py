@@ -73,6 +73,14 @@ def printable(text: str) -> str:
     return _UNSEEN.sub("", text)
 
 
+def without_middle(text: str, most: int) -> str:
+    """Return a text of `most` characters at most, and a line in place of what was in the middle if it is longer."""
+    if len(text) <= most:
+        return text
+    half = most // 2
+    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters …]\n{text[-half:]}"
+
+
 def one_line(text: str) -> str:
     """Return a text without control characters, in one line."""
     return " ".join(printable(text).split())

@@ -78,7 +78,7 @@ class _FunctionCallItem(_Item):
     is_async: bool | None = field(default=None, name="async")
 
 
-class _FunctionOutputItem(_Item):
+class _CallOutputItem(_Item):
     call_id: str
     output: str | list[OutputPart]
     name: str | None = None
@@ -95,15 +95,6 @@ class _CustomCallItem(_Item):
     caller: Caller | None = None
     status: Status | None = None
     is_async: bool | None = field(default=None, name="async")
-
-
-class _CustomOutputItem(_Item):
-    call_id: str
-    output: str | list[OutputPart]
-    name: str | None = None
-    namespace: str | None = None
-    caller: Caller | None = None
-    status: Status | None = None
 
 
 # --- what clients execute and models know as functions ----------------------------------------------------------------
@@ -295,9 +286,9 @@ ITEM_SHAPES: Mapping[str, type[Shape]] = MappingProxyType(
         "message": MessageItem,
         "reasoning": _ReasoningItem,
         "function_call": _FunctionCallItem,
-        "function_call_output": _FunctionOutputItem,
+        "function_call_output": _CallOutputItem,
         "custom_tool_call": _CustomCallItem,
-        "custom_tool_call_output": _CustomOutputItem,
+        "custom_tool_call_output": _CallOutputItem,
         "shell_call": _ShellCallItem,
         "shell_call_output": _ShellOutputItem,
         "local_shell_call": _LocalShellCallItem,

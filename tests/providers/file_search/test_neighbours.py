@@ -13,7 +13,7 @@ from tests.support.embeddings import EmbeddingServer
 from antwort.extensions import Hit
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition
 from antwort.providers.file_search.neighbours import with_neighbours_joined
-from antwort.providers.file_search.search import FoundChunk
+from antwort.providers.file_search.search import RankedChunk
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.storage.base import Kept
 from antwort.testing import call, turn
@@ -25,12 +25,12 @@ TEXT = "".join(map(chr, range(0x4E00, 0x4E00 + 100)))
 
 def chunk(
     index: int, start: int, end: int, *, score: float = 0.5, file: str = "f", store: VectorStoreRecord = STORE
-) -> FoundChunk:
+) -> RankedChunk:
     hit = Hit(f"{file}{index}", score, TEXT[start:end], file, f"{file}.txt", index, {})
-    return FoundChunk(store, hit, ChunkPosition(start, end, 1 + start // 10, 1 + (end - 1) // 10, "Tea"))
+    return RankedChunk(store, hit, ChunkPosition(start, end, 1 + start // 10, 1 + (end - 1) // 10, "Tea"))
 
 
-def shown(found: list[FoundChunk]) -> list[tuple[str, str, float]]:
+def shown(found: list[RankedChunk]) -> list[tuple[str, str, float]]:
     return [(one.hit.file_id, one.hit.text, one.hit.score) for one in found]
 
 
@@ -46,7 +46,7 @@ def test_neighbours_have_one_text_without_repetition_and_the_best_rank_and_score
 def test_only_chunks_of_the_same_file_and_store_are_neighbours() -> None:
     found = [chunk(0, 0, 10), chunk(1, 10, 20, file="g"), chunk(1, 10, 20, store=OTHER), chunk(2, 11, 20)]
     assert with_neighbours_joined(found) == found
-    unknown = [FoundChunk(STORE, Hit(str(n), 0.5, "tea", "f", "f.txt", n, {})) for n in range(3)]
+    unknown = [RankedChunk(STORE, Hit(str(n), 0.5, "tea", "f", "f.txt", n, {})) for n in range(3)]
     assert with_neighbours_joined(unknown) == unknown
 
 

@@ -3,14 +3,14 @@
 import asyncio
 import time
 
-from antwort.providers.programs.interpreter import Interpreter
+from antwort.providers.programs.interpreter import ProgramInterpreter
 from antwort.providers.programs.settings import ProgramsSettings
 
 PATIENCE = 60.0
 
 
 async def test_processes_that_nobody_needs_end_and_come_back() -> None:
-    interpreter = Interpreter(ProgramsSettings(processes=2), idle=0.05)
+    interpreter = ProgramInterpreter(ProgramsSettings(processes=2), idle=0.05)
     try:
         for _ in range(2):
             async with interpreter.session("acme") as session:

@@ -7,7 +7,7 @@ import pytest
 from tests.providers.programs.snippets import SNIPPETS
 
 from antwort.providers.programs import Programs
-from antwort.providers.programs.interpreter import Interpreter, monty
+from antwort.providers.programs.interpreter import ProgramInterpreter, monty
 from antwort.providers.programs.language import (
     ASYNCIO,
     BUILTINS,
@@ -58,15 +58,15 @@ WORKS = {
 
 
 @pytest.fixture
-async def interpreter() -> AsyncIterator[Interpreter]:
-    found = Interpreter(ProgramsSettings(processes=1))
+async def interpreter() -> AsyncIterator[ProgramInterpreter]:
+    found = ProgramInterpreter(ProgramsSettings(processes=1))
     try:
         yield found
     finally:
         await found.close()
 
 
-async def error_of(interpreter: Interpreter, code: str) -> str:
+async def error_of(interpreter: ProgramInterpreter, code: str) -> str:
     """Return what comes of a program, as `type: message`; empty if it does not fail."""
     async with interpreter.session("acme") as session:
         try:
@@ -77,7 +77,9 @@ async def error_of(interpreter: Interpreter, code: str) -> str:
 
 
 @pytest.mark.parametrize("lack", LACKS, ids=[lack.label[:30] for lack in LACKS])
-async def test_what_is_said_to_lack_does_and_errors_say_what_to_use(interpreter: Interpreter, lack: Lack) -> None:
+async def test_what_is_said_to_lack_does_and_errors_say_what_to_use(
+    interpreter: ProgramInterpreter, lack: Lack
+) -> None:
     error = await error_of(interpreter, lack.probe)
     assert re.search(lack.error, error), error
     assert lack.instead in advice(error)
@@ -86,7 +88,9 @@ async def test_what_is_said_to_lack_does_and_errors_say_what_to_use(interpreter:
     assert lack.label in DESCRIPTIONS["monty"]
 
 
-async def test_modules_that_are_promised_are_there_and_no_others_are_said_to_lack(interpreter: Interpreter) -> None:
+async def test_modules_that_are_promised_are_there_and_no_others_are_said_to_lack(
+    interpreter: ProgramInterpreter,
+) -> None:
     for module in MODULES:
         assert await error_of(interpreter, f"import {module}") == ""
         assert module in DESCRIPTIONS["monty"]
@@ -98,7 +102,7 @@ async def test_modules_that_are_promised_are_there_and_no_others_are_said_to_lac
         assert needs_python(f"import json\nfrom {module} import x")
 
 
-async def test_names_that_are_said_to_be_missing_are(interpreter: Interpreter) -> None:
+async def test_names_that_are_said_to_be_missing_are(interpreter: ProgramInterpreter) -> None:
     for module, names in MISSING.items():
         for name in names:
             error = await error_of(interpreter, f"from {module} import {name}")
@@ -112,7 +116,7 @@ async def test_names_that_are_said_to_be_missing_are(interpreter: Interpreter) -
         assert (await error_of(interpreter, name)).startswith("NameError"), name
 
 
-async def test_methods_of_classes_that_are_said_not_to_work_do_not(interpreter: Interpreter) -> None:
+async def test_methods_of_classes_that_are_said_not_to_work_do_not(interpreter: ProgramInterpreter) -> None:
     assert set(USES) == set(METHODS)
     for method, use in USES.items():
         value = "'5'" if method == "__format__" else "5"
@@ -123,7 +127,7 @@ async def test_methods_of_classes_that_are_said_not_to_work_do_not(interpreter: 
 
 
 @pytest.mark.parametrize("what", WORKS)
-async def test_what_is_not_said_to_lack_works(interpreter: Interpreter, what: str) -> None:
+async def test_what_is_not_said_to_lack_works(interpreter: ProgramInterpreter, what: str) -> None:
     assert await error_of(interpreter, WORKS[what]) == ""
     assert not needs_python(WORKS[what])
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from antwort.providers.programs.interpreter import Interpreter
+from antwort.providers.programs.interpreter import ProgramInterpreter
 from antwort.providers.programs.settings import ProgramsSettings
 from antwort.sandbox.usage import descendants
 
@@ -14,7 +14,7 @@ def interpreters() -> list[int]:
 
 
 async def test_processes_of_programs_stand_back_behind_the_server() -> None:
-    interpreter = Interpreter(ProgramsSettings(processes=2))
+    interpreter = ProgramInterpreter(ProgramsSettings(processes=2))
     try:
         async with interpreter.session("acme") as first, interpreter.session("globex") as second:
             assert [await session.feed_run("6 * 7") for session in (first, second)] == [42, 42]

@@ -10,13 +10,13 @@ from openai.types.responses import Response
 from tests.http.sdk import Served, create, served
 
 from antwort import Context
-from antwort.providers.sub_agents import SubAgents
+from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.providers.sub_agents.settings import SubAgentsSettings
-from antwort.providers.variables import Variables
+from antwort.providers.variables import VariablesProvider
 from antwort.testing import Turn, call, turn
 from antwort.types import JSON
 
-FUNCTIONS = tuple(spec.name for spec in SubAgents().tools())
+FUNCTIONS = tuple(spec.name for spec in SubAgentsProvider().tools())
 TOOLS = [{"type": "function", "name": name} for name in FUNCTIONS]
 """The functions for agents as a request names them."""
 
@@ -37,8 +37,8 @@ def stage(
 ) -> Iterator[Served]:
     """Serve an app that has the functions for agents, with settings, and those for variables."""
     sections.setdefault("functions", [remember])
-    own = SubAgents(SubAgentsSettings.model_validate(sub_agents or {}))
-    with served(folder, steps, providers=[own, *([Variables()] if variables else [])], **sections) as found:
+    own = SubAgentsProvider(SubAgentsSettings.model_validate(sub_agents or {}))
+    with served(folder, steps, providers=[own, *([VariablesProvider()] if variables else [])], **sections) as found:
         yield found
 
 

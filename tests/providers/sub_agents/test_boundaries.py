@@ -17,9 +17,9 @@ from antwort import Antwort, Context
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
 from antwort.functions import FunctionSpec
-from antwort.providers.sub_agents import SubAgents
+from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.providers.user import User
-from antwort.providers.variables import Variables
+from antwort.providers.variables import VariablesProvider
 from antwort.testing import Gate, Turn, call, running, turn
 from antwort.types import JSON
 
@@ -91,7 +91,7 @@ def server(folder: Path, steps: dict[str, Steps], functions: Sequence[Any] = (),
     app = Antwort(
         Config(data_dir=folder, providers={}, **config),
         backend=Brain(decide),
-        providers=[SubAgents(), User(), Variables()],
+        providers=[SubAgentsProvider(), User(), VariablesProvider()],
         functions=functions,
     )
     with running(app) as found:

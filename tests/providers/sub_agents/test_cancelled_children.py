@@ -12,7 +12,7 @@ from antwort import Antwort
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT, Context
-from antwort.providers.sub_agents import SubAgents
+from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.testing import Gate, Turn, turn
 from antwort.wire.requests import CreateResponse
 
@@ -37,7 +37,7 @@ async def test_an_agent_that_is_cancelled_by_its_id_stops_and_its_parent_goes_on
 
     brain = Brain(decide)
     settings = Config.model_validate({"data_dir": tmp_path, "providers": {}})
-    async with asyncio.timeout(60), Antwort(settings, backend=brain, providers=[SubAgents()]) as app:
+    async with asyncio.timeout(60), Antwort(settings, backend=brain, providers=[SubAgentsProvider()]) as app:
         ctx = Context(ANONYMOUS_TENANT, scopes=frozenset({"*"}))
         create = CreateResponse(input="root", model="scripted", tools=TOOLS, background=True)
         plan = await app.engine.plan(create, ctx)

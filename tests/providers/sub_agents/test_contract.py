@@ -9,12 +9,12 @@ from tests.providers.sub_agents.stage import TOOLS, ask, does, offered, stage, t
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.providers.sub_agents import SubAgents
+from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.testing import ProviderContract, ScriptedBackend, Turn, running
 
 
 class TestSubAgents(ProviderContract):
-    provider = SubAgents
+    provider = SubAgentsProvider
     calls: ClassVar[dict[str, Any]] = {
         "spawn_agent": {"prompt": "Say {canary}."},
         "spawn_many": {"configs": [{"prompt": "Say {canary}."}]},
@@ -53,7 +53,7 @@ def test_the_tree_tells_status_usage_timing_and_reason_and_strangers_nothing(tmp
     keys = [{"id": name, "key": name * 32, "tenant": name} for name in ("k", "s")]
     steps: list[Turn | str] = [does("spawn_agent", prompt="A"), "A.", "Done."]
     auth = {"api_keys": keys}
-    with served(tmp_path, steps, providers=[SubAgents()], auth=auth) as app:
+    with served(tmp_path, steps, providers=[SubAgentsProvider()], auth=auth) as app:
         tools: Any = TOOLS
         client = app.client("k" * 32)
         response = client.responses.create(model="scripted", input="Go!", tools=tools)

@@ -17,8 +17,8 @@ from antwort import Antwort, Context
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT, Progress
-from antwort.providers.sub_agents import SubAgents
-from antwort.providers.variables import Variables
+from antwort.providers.sub_agents import SubAgentsProvider
+from antwort.providers.variables import VariablesProvider
 from antwort.testing import Gate, Turn, call, turn
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
@@ -56,7 +56,7 @@ async def running(
 ) -> AsyncIterator[Running]:
     brain = Brain(decide, pause=pause)
     settings = Config.model_validate({"data_dir": folder, "providers": {}, "engine": {"run": run}})
-    async with Antwort(settings, backend=brain, providers=[SubAgents(), Variables()]) as app:
+    async with Antwort(settings, backend=brain, providers=[SubAgentsProvider(), VariablesProvider()]) as app:
         yield Running(app, brain)
 
 
@@ -226,7 +226,7 @@ async def test_an_agent_whose_time_is_over_stops_asking(tmp_path: Path) -> None:
 
     brain = Brain(decide)
     settings = Config.model_validate({"data_dir": tmp_path, "providers": {}, "engine": {"deadline": 3}})
-    async with Antwort(settings, backend=brain, providers=[SubAgents()]) as app:
+    async with Antwort(settings, backend=brain, providers=[SubAgentsProvider()]) as app:
         response = await app.run("root", model="scripted", tools=TOOLS)
         assert (response.status, response.output_text) == ("completed", "It took too long.")
         assert (brain.in_flight, brain.cancelled) == (0, 1)

@@ -15,7 +15,7 @@ from tests.providers.sub_agents.stage import TOOLS, does
 from antwort import Antwort
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
-from antwort.providers.sub_agents import SubAgents
+from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.testing import Gate, Turn, running, turn
 
 Step = Callable[[list[str]], Turn | str]
@@ -50,7 +50,7 @@ def asked(
         return steps[len(told)](told) if len(told) < len(steps) else "Done."
 
     config = Config.model_validate({"data_dir": folder, "providers": {}, **settings})
-    app = Antwort(config, backend=Brain(decide), providers=[SubAgents()])
+    app = Antwort(config, backend=Brain(decide), providers=[SubAgentsProvider()])
     with running(app) as server, OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client:
         tools: Any = TOOLS
         if stream:

@@ -15,7 +15,7 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 from antwort.context import Context
 from antwort.context.agents import AgentTask
 from antwort.functions import FunctionSpec
-from antwort.providers.sub_agents.provider import SubAgents
+from antwort.providers.sub_agents.provider import SubAgentsProvider
 from antwort.testing import Turn, call, matching, turn
 
 PERSON: dict[str, Any] = {
@@ -273,7 +273,7 @@ def read(app: Embedded) -> list[str]:
 
 
 def test_the_functions_take_the_same_options() -> None:
-    one, many = [spec.parameters for spec in SubAgents().tools() if spec.name in {"spawn_agent", "spawn_many"}]
+    one, many = [spec.parameters for spec in SubAgentsProvider().tools() if spec.name in {"spawn_agent", "spawn_many"}]
     options = {*one["properties"]} - {"wait"}
     assert options == {*many["$defs"]["AgentWork"]["properties"]}
     assert {"model", "output_schema", "max_turns", "timeout"} <= options

@@ -1,11 +1,11 @@
 from typing import Any, ClassVar
 
-from antwort.providers.variables import Variables
+from antwort.providers.variables import VariablesProvider
 from antwort.testing import ProviderContract
 
 
 class TestVariables(ProviderContract):
-    provider = Variables
+    provider = VariablesProvider
     calls: ClassVar[dict[str, Any]] = {
         "store_set": {"key": "notes", "value": "what {canary} wrote", "scope": "tenant"},
         "store_get": {"key": "notes"},

@@ -11,7 +11,7 @@ from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import Context
 from antwort.functions import ToolResult
-from antwort.providers.variables import Variables
+from antwort.providers.variables import VariablesProvider
 
 CTX = Context(
     "t", run_id="resp_a", agent_id="resp_a", conversation_id="conv", call_id="call_1", follows_references=True
@@ -24,7 +24,7 @@ BIG = {"items": [{"id": number, "name": f"n{number}"} for number in range(2000)]
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Antwort]:
     config = Config(data_dir=tmp_path, providers={})
-    async with Antwort(config, providers=[Variables()]) as app:
+    async with Antwort(config, providers=[VariablesProvider()]) as app:
         yield app
 
 
@@ -226,7 +226,7 @@ async def test_a_summary_is_remembered_for_its_version_and_its_length(call: Call
     await call("store_set", key="text", value="b" * 5000)
     assert "bbb" in (await call("store_summarize", key="text", length=200)).output
     provider = next(one.provider for one in app.registry.registrations())
-    assert isinstance(provider, Variables)
+    assert isinstance(provider, VariablesProvider)
     assert len(provider._summaries) == 3
     other = await call("store_summarize", CTX.with_(tenant="other"), key="text", length=200)
     assert other.is_error
@@ -242,7 +242,7 @@ async def test_bytes_are_not_shown(app: Antwort, call: Call) -> None:
 
 
 def test_the_definitions_are_short() -> None:
-    provider = Variables()
+    provider = VariablesProvider()
     specs = {spec.name: spec for spec in provider.tools()}
     first = ["store_set", "store_get", "store_ref", "store_list", "store_summarize"]
     assert list(specs) == [*first, "store_append", "store_delete"]

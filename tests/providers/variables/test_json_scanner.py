@@ -16,10 +16,10 @@ from antwort.config import Config
 from antwort.context import Context
 from antwort.context.values import Place
 from antwort.context.variables import Variable
-from antwort.providers.variables import Variables, json_scanner
+from antwort.providers.variables import VariablesProvider, json_scanner
 from antwort.providers.variables.json_path import EVERY, Step, parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
-from antwort.storage.values import StoredValues
+from antwort.storage.streamed_values import StreamedValues
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 DOCUMENTS = 6000 if FULL else 600
@@ -268,7 +268,7 @@ def documents() -> dict[str, bytes]:
 
 @pytest.fixture
 async def app(tmp_path: Path) -> AsyncIterator[Antwort]:
-    async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[Variables()]) as app:
+    async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[VariablesProvider()]) as app:
         yield app
 
 
@@ -276,16 +276,16 @@ async def app(tmp_path: Path) -> AsyncIterator[Antwort]:
 def read(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the sizes of the pieces of values that were read."""
     sizes: list[int] = []
-    original = StoredValues.read
+    original = StreamedValues.read
 
     async def counting(
-        self: StoredValues, variable: Variable, start: int = 0, end: int | None = None
+        self: StreamedValues, variable: Variable, start: int = 0, end: int | None = None
     ) -> AsyncIterator[bytes]:
         async for piece in original(self, variable, start, end):
             sizes.append(len(piece))
             yield piece
 
-    monkeypatch.setattr(StoredValues, "read", counting)
+    monkeypatch.setattr(StreamedValues, "read", counting)
     return sizes
 
 

@@ -10,8 +10,8 @@ import pytest
 from openai.types.responses import Response
 from tests.http.sdk import Served, create, served
 
-from antwort.providers.sub_agents import SubAgents
-from antwort.providers.variables import Variables
+from antwort.providers.sub_agents import SubAgentsProvider
+from antwort.providers.variables import VariablesProvider
 from antwort.testing import Turn, call, matching, turn
 
 pytestmark = pytest.mark.parametrize("stream", [False, True], ids=["json", "streamed"])
@@ -37,7 +37,7 @@ async def count(text: str) -> int:
 @contextlib.contextmanager
 def stage(folder: Path, steps: Iterable[Turn | str]) -> Iterator[Served]:
     """Serve an app that has the functions of variables, and one to start agents."""
-    with served(folder, steps, functions=[count], providers=[Variables(), SubAgents()]) as found:
+    with served(folder, steps, functions=[count], providers=[VariablesProvider(), SubAgentsProvider()]) as found:
         yield found
 
 

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from antwort.backends.base import UNFINISHED, TurnSink
-from antwort.backends.chat.calls import Calls
-from antwort.backends.chat.chunk import ChatChunk, Delta, decode_chunk, decode_leniently, decode_whole
+from antwort.backends.chat.calls import ChatCalls
+from antwort.backends.chat.chunk import ChatChunk, ChunkChoice, Delta, decode_chunk, decode_leniently, decode_whole
 from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
 from antwort.backends.http.limits import AnswerLimits
@@ -71,7 +71,7 @@ class ChatAnswer:
         """How many were asked for with each log probability; None if these were not asked for."""
         self._held: list[str] = []
         """Pieces of text that are fed together, before anything else is."""
-        self._calls: Calls | None = None
+        self._calls: ChatCalls | None = None
         self._items = 0
         self._kind = ""
         self._tags: ThinkTags | None = None
@@ -92,7 +92,10 @@ class ChatAnswer:
         except UNREADABLE:
             self._take_odd(payload)
         else:
-            self._take_chunk(chunk)
+            if chunk.usage is not None or chunk.error or not chunk.choices:
+                self._take_chunk(chunk)
+            else:  # as nearly always, so it is one call less
+                self._take_choice(chunk.choices[0])
 
     def pass_on(self) -> None:
         """Feed the pieces of text that came together."""
@@ -133,11 +136,12 @@ class ChatAnswer:
     def _take_chunk(self, chunk: ChatChunk) -> None:
         if chunk.usage is not None:
             self._usage = chunk.usage
-        choices = chunk.choices
-        if chunk.error or not choices:
+        if chunk.error or not chunk.choices:
             self._take_aside(chunk)
-            return
-        choice = choices[0]
+        else:
+            self._take_choice(chunk.choices[0])
+
+    def _take_choice(self, choice: ChunkChoice) -> None:
         if choice.finish_reason:
             self._reason = choice.finish_reason
         delta = choice.delta
@@ -228,7 +232,7 @@ class ChatAnswer:
         self.pass_on()
         calls = self._calls
         if calls is None:
-            calls = self._calls = Calls(self._limits, self._sink)
+            calls = self._calls = ChatCalls(self._limits, self._sink)
         if delta.function_call is not None:
             calls.take_legacy(delta.function_call)
         if delta.tool_calls:

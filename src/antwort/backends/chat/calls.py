@@ -41,7 +41,7 @@ class _PiecedCall(Struct, eq=False):
         return True
 
 
-class Calls:
+class ChatCalls:
     """The calls of one turn, fed to the sink under indexes of our own, from 0 on.
 
     Servers tell calls apart by `index`, by `id` or only by their order, and some give every call the index 0 or the

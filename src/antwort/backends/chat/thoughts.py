@@ -8,7 +8,7 @@ MOST_BLANKS = 1024
 """Characters before an opening tag; after so many the answer has begun, and is not held back any longer."""
 
 
-class _Place(Enum):
+class _AnswerPart(Enum):
     """Where in an answer we are."""
 
     START = auto()
@@ -18,7 +18,7 @@ class _Place(Enum):
 
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
-_START, _THOUGHTS, _BETWEEN, _ANSWER = _Place
+_START, _THOUGHTS, _BETWEEN, _ANSWER = _AnswerPart
 
 
 class ThinkTags:

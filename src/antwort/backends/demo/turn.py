@@ -191,7 +191,7 @@ def _spelling(name: str) -> str:
     return re.escape(name).replace("_", "[_ -]")
 
 
-class CallResult(Struct, frozen=True):
+class DemoResult(Struct, frozen=True):
     """What a function gave back."""
 
     name: str
@@ -205,14 +205,14 @@ class Dialogue(Struct, frozen=True):
 
     question: str
     earlier: tuple[str, ...]
-    results: tuple[CallResult, ...]
+    results: tuple[DemoResult, ...]
 
     @classmethod
     def of(cls, items: Sequence[JSON]) -> "Dialogue":
         """Read wire items; those of unknown types are passed over."""
         said: list[str] = []
         calls: dict[str, tuple[str, str]] = {}
-        results: list[CallResult] = []
+        results: list[DemoResult] = []
         for item in map(as_function, items):
             kind = item.get("type", "message")
             if kind == "message" and item.get("role") == "user":
@@ -226,7 +226,7 @@ class Dialogue(Struct, frozen=True):
             elif kind == "function_call_output":
                 output = _clean(text_of(item.get("output"))[:_READ_OUTPUT]).strip()
                 failed = item.get("status") == "incomplete" or bool(_error(output))
-                results.append(CallResult(*calls.get(str(item.get("call_id")), ("The function", "")), output, failed))
+                results.append(DemoResult(*calls.get(str(item.get("call_id")), ("The function", "")), output, failed))
         return cls(said[-1] if said else "", tuple(said[:-1]), tuple(results))
 
 
@@ -528,7 +528,7 @@ def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
     return ""
 
 
-def _in_a_sentence(result: CallResult, question: str) -> str:
+def _in_a_sentence(result: DemoResult, question: str) -> str:
     """Tell a result in a sentence."""
     if result.failed:
         return f"{result.name} could not do it: {_ended(_shortened(_error(result.output) or result.output, 600))}"
@@ -548,7 +548,7 @@ def _in_a_sentence(result: CallResult, question: str) -> str:
     return f"The result {f'for {subject}' if given else f'of {result.name}'} is {output}."
 
 
-def _given_values(result: CallResult) -> list[str]:
+def _given_values(result: DemoResult) -> list[str]:
     """Return what a call was given."""
     arguments = _loaded(result.arguments)
     return [str(part) for part in arguments.values() if part is not None] if isinstance(arguments, dict) else []

@@ -261,7 +261,7 @@ class RemoteBackend(ABC):
     async def _stream(self, reply: Reply, sink: TurnSink, alternatives: int | None) -> None:
         turn = self.reader(sink, alternatives)
         events = self.event_reader(self.limits)
-        feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
+        feed, chunk, flush = events.feed, reply.chunk, sink.flush
         flush_now, at_once = quick_flush(sink), None
         patient, reads = True, 0
         while data := await chunk():
@@ -269,11 +269,7 @@ class RemoteBackend(ABC):
                 for start in range(0, len(data), PORTION):
                     await _take_slices(turn, feed(data[start : start + PORTION]), flush)
             else:
-                try:
-                    for payload in feed(data):
-                        take(payload)
-                finally:  # what came before an error was said
-                    turn.pass_on()
+                _take(turn, feed(data))
             if turn.done:
                 break
             if patient and turn.begun:
@@ -323,14 +319,18 @@ async def _take_at_once(
     return turn.done
 
 
+def _take(turn: AnswerReader, payloads: Sequence[bytes]) -> None:
+    try:
+        for payload in payloads:
+            turn.take(payload)
+    finally:  # what came before an error was said
+        turn.pass_on()
+
+
 async def _take_slices(turn: AnswerReader, payloads: Sequence[bytes], flush: Callable[[], Awaitable[None]]) -> None:
     """Take events, and let others have their turn in between."""
     for start in range(0, len(payloads), SLICE):
-        try:
-            for payload in payloads[start : start + SLICE]:
-                turn.take(payload)
-        finally:
-            turn.pass_on()
+        _take(turn, payloads[start : start + SLICE])
         await flush()
         await asyncio.sleep(0)
     if not payloads:

@@ -23,7 +23,7 @@ class TextCall(NamedTuple):
     arguments: str
 
 
-class Block(NamedTuple):
+class TextBlock(NamedTuple):
     """A part of a text that is decided: the calls in it, or text if there are none."""
 
     end: int
@@ -58,7 +58,7 @@ _blank = compiled_on_use(r"\s*")
 _between = compiled_on_use(r"[\s,;]*")
 
 
-def read_block(text: str, start: int, offered: Offered, *, fresh: bool, ended: bool) -> Block | None:
+def read_block(text: str, start: int, offered: Offered, *, fresh: bool, ended: bool) -> TextBlock | None:
     """Read what begins at a place; None if more of the text is needed.
 
     Bare JSON is looked at only if it is `fresh`: the first on its line. `ended`: nothing follows the text.
@@ -74,37 +74,37 @@ def read_block(text: str, start: int, offered: Offered, *, fresh: bool, ended: b
         return None
     if fresh and text[start] in "{[":
         return _read_bare(text, start, offered, ended=ended)
-    return Block(start + 1)
+    return TextBlock(start + 1)
 
 
-def _read_bare(text: str, start: int, offered: Offered, *, ended: bool) -> Block | None:
+def _read_bare(text: str, start: int, offered: Offered, *, ended: bool) -> TextBlock | None:
     likely = _may_call(text, start, ended=ended)
     if likely is None:
         return None
     if not likely:
-        return Block(start + 1)
+        return TextBlock(start + 1)
     end, _ = _json_end(text, start, "", ended=ended)
-    return None if end is None else Block(end, _calls_in(text[start:end], offered, explicit=False))
+    return None if end is None else TextBlock(end, _calls_in(text[start:end], offered, explicit=False))
 
 
-def _read_fence(text: str, start: int, offered: Offered, *, ended: bool) -> Block | None:
+def _read_fence(text: str, start: int, offered: Offered, *, ended: bool) -> TextBlock | None:
     if len(text) - start < 3 and "```".startswith(text[start:]) and not ended:
         return None
     found = _fence.match(text, start)
     if found is None:
-        return Block(start + 1)
+        return TextBlock(start + 1)
     opened = found.end()
     if opened == len(text) and not ended:
-        return None if any(name.startswith(found[1]) for name in _FENCES) else Block(start + 3)
+        return None if any(name.startswith(found[1]) for name in _FENCES) else TextBlock(start + 3)
     if (found[1] and found[1] not in _FENCES) or text[opened : opened + 1] not in {"{", "["}:
-        return Block(start + 3)
+        return TextBlock(start + 3)
     likely = _may_call(text, opened, ended=ended)
     if likely is None:
         return None
-    return _read_values(text, opened, "```", offered, explicit=False, ended=ended) if likely else Block(opened + 1)
+    return _read_values(text, opened, "```", offered, explicit=False, ended=ended) if likely else TextBlock(opened + 1)
 
 
-def _read_tagged(text: str, start: int, closer: str, offered: Offered, *, ended: bool) -> Block | None:
+def _read_tagged(text: str, start: int, closer: str, offered: Offered, *, ended: bool) -> TextBlock | None:
     begin = _end_of(_blank, text, start)
     if begin == len(text) and not ended:
         return None
@@ -114,34 +114,34 @@ def _read_tagged(text: str, start: int, closer: str, offered: Offered, *, ended:
         if text.startswith(_FUNCTION, begin):
             inner = _read_function(text, begin, offered, ended=ended)
             return inner if inner is None else _closed(text, inner.end, closer, inner.calls, ended=ended)
-        return None if not ended and _FUNCTION.startswith(text[begin:]) else Block(start)
+        return None if not ended and _FUNCTION.startswith(text[begin:]) else TextBlock(start)
     return _read_named(text, start, offered, ended=ended)
 
 
-def _read_named(text: str, start: int, offered: Offered, *, ended: bool) -> Block | None:
+def _read_named(text: str, start: int, offered: Offered, *, ended: bool) -> TextBlock | None:
     """Read a call whose name stands before its arguments."""
     found = _named.match(text, start)
     if found is None:
-        return None if not ended and _begun_named.fullmatch(text, start) else Block(start)
+        return None if not ended and _begun_named.fullmatch(text, start) else TextBlock(start)
     end, _ = _json_end(text, found.end(), "", ended=ended)
     if end is None:
         return None
-    return Block(end, (TextCall(found[1], text[found.end() : end]),) if found[1] in offered else ())
+    return TextBlock(end, (TextCall(found[1], text[found.end() : end]),) if found[1] in offered else ())
 
 
-def _read_function(text: str, start: int, offered: Offered, *, ended: bool) -> Block | None:
+def _read_function(text: str, start: int, offered: Offered, *, ended: bool) -> TextBlock | None:
     found = _function_tag.match(text, start)
     if found is None:
-        return None if not ended and _begun_function_tag.fullmatch(text, start) else Block(start + 1)
+        return None if not ended and _begun_function_tag.fullmatch(text, start) else TextBlock(start + 1)
     if found[1] not in offered:
-        return Block(found.end())
+        return TextBlock(found.end())
     begin = _end_of(_blank, text, found.end())
     if begin == len(text) and not ended:
         return None
     return _read_function_body(text, begin, found[1], offered[found[1]], ended=ended)
 
 
-def _read_function_body(text: str, begin: int, name: str, parameters: JSON, *, ended: bool) -> Block | None:
+def _read_function_body(text: str, begin: int, name: str, parameters: JSON, *, ended: bool) -> TextBlock | None:
     if text.startswith("{", begin):
         end, _ = _json_end(text, begin, _FUNCTION_END, ended=ended)
         if end is None:
@@ -152,10 +152,12 @@ def _read_function_body(text: str, begin: int, name: str, parameters: JSON, *, e
         return None
     body = text[begin:end] if end >= 0 else text[begin:]
     call = TextCall(name, _tagged_arguments(body, parameters))
-    return Block(end + len(_FUNCTION_END) if end >= 0 else len(text), (call,))
+    return TextBlock(end + len(_FUNCTION_END) if end >= 0 else len(text), (call,))
 
 
-def _read_values(text: str, start: int, closer: str, offered: Offered, *, explicit: bool, ended: bool) -> Block | None:
+def _read_values(
+    text: str, start: int, closer: str, offered: Offered, *, explicit: bool, ended: bool
+) -> TextBlock | None:
     """Read JSON values up to what closes them. All of them must be calls."""
     calls: list[TextCall] = []
     are_calls = True
@@ -174,18 +176,18 @@ def _read_values(text: str, start: int, closer: str, offered: Offered, *, explic
         start = following
 
 
-def _closed(text: str, end: int, closer: str, calls: tuple[TextCall, ...], *, ended: bool) -> Block | None:
+def _closed(text: str, end: int, closer: str, calls: tuple[TextCall, ...], *, ended: bool) -> TextBlock | None:
     """Return a block with what closes it, if that is there: some models forget it, some close brackets twice."""
     if not closer:
-        return Block(end, calls)
+        return TextBlock(end, calls)
     following = end
     while following < len(text) and text[following] in " \t\r\n}]":
         following += 1
     if text.startswith(closer, following):
-        return Block(following + len(closer), calls)
+        return TextBlock(following + len(closer), calls)
     if not ended and closer.startswith(text[following:]):
         return None
-    return Block(end, calls)
+    return TextBlock(end, calls)
 
 
 def _may_call(text: str, start: int, *, ended: bool) -> bool | None:

@@ -14,7 +14,7 @@ _TITLE = re.compile(r"title", re.IGNORECASE)
 
 def read(archive: Archive, builder: DocumentBuilder) -> None:
     """Read a document."""
-    body = _Body(builder, _levels(archive))
+    body = _DocxBody(builder, _levels(archive))
     archive.scan(_TEXT, start=body.start, end=body.end, text=body.text)
 
 
@@ -39,7 +39,7 @@ def _levels(archive: Archive) -> dict[str, int]:
     return found
 
 
-class _Body:
+class _DocxBody:
     """Takes the elements of the text as they come."""
 
     def __init__(self, builder: DocumentBuilder, levels: Mapping[str, int]) -> None:
@@ -74,9 +74,13 @@ class _Body:
             self._tables += 1
             if self._tables == 1:
                 self._rows = []
-        elif tag == "tr" and self._tables == 1:
+        elif self._tables == 1:  # what is in a table inside another is text of the outer one's cell
+            self._start_in_table(tag)
+
+    def _start_in_table(self, tag: str) -> None:
+        if tag == "tr":
             self._rows.append([])
-        elif tag == "tc" and self._tables == 1:
+        elif tag == "tc":
             self._cell = []
 
     def text(self, text: str) -> None:

@@ -12,7 +12,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.provider import ConfinedFiles, NotFoundError, Sandbox, SandboxLimits, TenantFolders
-from antwort.providers.code_interpreter.files import Files
+from antwort.providers.code_interpreter.files import ContainerFiles
 
 _ID = re.compile(r"cntr_[0-9a-f]{48}")
 _REMEMBERED = 10_000
@@ -131,10 +131,10 @@ class Containers(TenantFolders):
                 raise
             return gone
 
-    def files(self, container: Container) -> Files:
+    def files(self, container: Container) -> ContainerFiles:
         """Return the files of a container."""
         confined = ConfinedFiles(container.folder, what="container", held=self.held)
-        return Files(container.id, confined, self._most_files)
+        return ContainerFiles(container.id, confined, self._most_files)
 
     def change(self, container: Container, change: Callable[[About], None]) -> None:
         """Change what is known of a container, unless it is gone."""

@@ -41,7 +41,7 @@ class File(Struct, frozen=True):
         return f"{HOME}/{self.path}"
 
 
-class Files:
+class ContainerFiles:
     """The files of one container. Links, pipes and the like are none, nor is what begins with a dot."""
 
     def __init__(self, container_id: str, confined: ConfinedFiles, most: int) -> None:

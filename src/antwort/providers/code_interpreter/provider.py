@@ -34,7 +34,7 @@ from antwort.providers.code_interpreter.files import File
 from antwort.providers.code_interpreter.given_files import GivenFiles
 from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
-from antwort.providers.code_interpreter.session import Outcome, Session
+from antwort.providers.code_interpreter.session import CodeOutcome, Session
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import (
@@ -53,7 +53,7 @@ from antwort.providers.code_interpreter.tool import (
 
 _ALONE = "default"
 """The conversation of calls that belong to no response."""
-_Run = Callable[[Session], Awaitable[tuple[Outcome, list[File]]]]
+_Run = Callable[[Session], Awaitable[tuple[CodeOutcome, list[File]]]]
 _LONGEST = 1_000_000
 """Characters of code."""
 
@@ -180,7 +180,7 @@ class CodeInterpreter(Provider[CodeInterpreterSettings]):
                 await self._give_files(ctx, container)
             before = await asyncio.to_thread(self.containers.files(container).all)
 
-            async def run(session: Session) -> tuple[Outcome, list[File]]:
+            async def run(session: Session) -> tuple[CodeOutcome, list[File]]:
                 own = self.settings
                 outcome = await session.execute(code, seconds=own.max_time, most=own.max_output)
                 return await asyncio.to_thread(self._concluded, used, container, before, outcome)
@@ -236,8 +236,8 @@ class CodeInterpreter(Provider[CodeInterpreterSettings]):
         return named or self.containers.id_of_conversation(ctx.tenant, _conversation(ctx))
 
     def _concluded(
-        self, used: FolderInUse, container: Container, before: Sequence[File], outcome: Outcome
-    ) -> tuple[Outcome, list[File]]:
+        self, used: FolderInUse, container: Container, before: Sequence[File], outcome: CodeOutcome
+    ) -> tuple[CodeOutcome, list[File]]:
         """Return what came of a call, with the files that it has written, and note that its container was in use."""
         if used.is_deleted:
             return msgspec.structs.replace(outcome, ending="deleted"), []
@@ -256,7 +256,7 @@ def _conversation(ctx: Context) -> str:
     return ctx.conversation_id or ctx.run_id or _ALONE
 
 
-def _status(outcome: Outcome) -> str:
+def _status(outcome: CodeOutcome) -> str:
     if not outcome.has_failed:
         return "success"
     return "timeout" if "time" in {outcome.stopped, outcome.ending} else "error"

@@ -27,14 +27,14 @@ from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import check_wishes
 from antwort.providers.code_interpreter.wire import (
+    ContainerExpiry,
     ContainerFile,
     ContainerFileList,
     ContainerList,
     ContainerObject,
     CreateContainer,
     DeletedContainer,
-    DeletedFile,
-    ExpiresAfter,
+    DeletedContainerFile,
     NamedFile,
     container_object,
     file_object,
@@ -177,11 +177,11 @@ class ContainerRoutes:
         return file_response(opened, file.path)
 
     @route("DELETE", _FILE, scope=WRITE)
-    async def delete_container_file(self, ctx: Context, container_id: str, file_id: str) -> DeletedFile:
+    async def delete_container_file(self, ctx: Context, container_id: str, file_id: str) -> DeletedContainerFile:
         """Delete a file."""
         container, file = await self._file(ctx, container_id, file_id)
         await asyncio.to_thread(self.containers.files(container).delete, file)
-        return DeletedFile(id=file.id)
+        return DeletedContainerFile(id=file.id)
 
     async def _find(self, ctx: Context, container_id: str) -> Container:
         return await asyncio.to_thread(self.containers.find, ctx.tenant, container_id)
@@ -190,7 +190,7 @@ class ContainerRoutes:
         container = await self._find(ctx, container_id)
         return container, await asyncio.to_thread(self.containers.files(container).find, file_id)
 
-    def _checked_minutes(self, asked: ExpiresAfter | None) -> int | None:
+    def _checked_minutes(self, asked: ContainerExpiry | None) -> int | None:
         """Return how long a container is to be kept; BadRequestError if that is longer than any is."""
         most = self.settings.keep_minutes
         if asked is not None and asked.minutes > most:

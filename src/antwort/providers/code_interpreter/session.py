@@ -27,7 +27,7 @@ Stop = Literal["time", "output"]
 """Why code was interrupted."""
 
 
-class Outcome(Struct, frozen=True):
+class CodeOutcome(Struct, frozen=True):
     """What came of a call."""
 
     logs: str
@@ -76,7 +76,7 @@ class Session:
         """Tell whether it can take a call."""
         return self._process.ending is None
 
-    async def execute(self, code: str, *, seconds: float, most: int) -> Outcome:
+    async def execute(self, code: str, *, seconds: float, most: int) -> CodeOutcome:
         """Execute code for at most some seconds, and return at most so many bytes of what it wrote.
 
         Whoever leaves before the end ends the session: nobody knows where it stands.
@@ -100,9 +100,9 @@ class Session:
         ending = None if self._process.ending is None else await self._process.wait()
         starved = self._process.memory_kills > self._memory_kills
         self._memory_kills = self._process.memory_kills
-        return Outcome(written.end(), stopped, ending, starved=starved, left_out=written.left_out)
+        return CodeOutcome(written.end(), stopped, ending, starved=starved, left_out=written.left_out)
 
-    async def _ended(self, written: "Written", stopped: Stop | None) -> Outcome:
+    async def _ended(self, written: "Written", stopped: Stop | None) -> CodeOutcome:
         """Return what came of a call with which the session has ended."""
         ending, logs = await self._end(stopped), written.end()
         starved = await self._process.count_memory_kills() > self._memory_kills
@@ -110,7 +110,7 @@ class Session:
             ending = "memory" if starved else "exit"
         if not logs and ending == "exit":
             logs = (await self._process.stderr.read(_PIECE)).decode(errors="replace")
-        return Outcome(logs, stopped, ending, self._process.exit_code, starved=starved, left_out=written.left_out)
+        return CodeOutcome(logs, stopped, ending, self._process.exit_code, starved=starved, left_out=written.left_out)
 
     async def _end(self, stopped: Stop | None) -> str:
         """Return why the session ended; one that goes on although it says nothing any more is ended."""

@@ -19,7 +19,7 @@ Work = AbstractAsyncContextManager[Callable[[Session], Awaitable[T]]]
 """What is done in a session: entered when it is its turn, before there is a session."""
 
 
-class _Place:
+class _SessionSlot:
     """Where the session of a container is, or will be; one call at a time."""
 
     def __init__(self, tenant: str) -> None:
@@ -49,14 +49,14 @@ class Sessions:
         self._max_wait = max_wait
         self._slots = slots
         self._changed = asyncio.Event()
-        self._places: dict[tuple[str, str], _Place] = {}
+        self._places: dict[tuple[str, str], _SessionSlot] = {}
 
     async def execute(self, container: Container, work: Work[T]) -> tuple[T, bool]:
         """Let work be done in a session; also tell whether the session was begun for it."""
         key = container.tenant, container.id
         place = self._places.get(key)
         if place is None:
-            place = self._places[key] = _Place(container.tenant)
+            place = self._places[key] = _SessionSlot(container.tenant)
         place.waiting += 1
         try:
             async with place.lock:
@@ -113,7 +113,7 @@ class Sessions:
         """How many sessions there are."""
         return sum(place.session is not None for place in list(self._places.values()))
 
-    async def _take(self, place: _Place) -> None:
+    async def _take(self, place: _SessionSlot) -> None:
         """See to it that there is room for a session: that of the tenant which was idle longest goes if there is none.
 
         If all are at work this waits for one of them; FunctionError if that takes too long.
@@ -132,27 +132,27 @@ class Sessions:
             self._forget(oldest)
             await self._close(oldest)
 
-    def _taken(self, tenant: str) -> list[_Place]:
+    def _taken(self, tenant: str) -> list[_SessionSlot]:
         """Return the places of a tenant that have a session, or are going to have one."""
         places = [one for one in self._places.values() if one.tenant == tenant]
         return [one for one in places if one.session is not None or one.is_taken]
 
-    async def _begin(self, place: _Place, container: Container) -> None:
+    async def _begin(self, place: _SessionSlot, container: Container) -> None:
         await self._close(place)
         place.session = await self._start(container)
         place.birth = container.about.birth
 
-    def _forget(self, place: _Place) -> None:
+    def _forget(self, place: _SessionSlot) -> None:
         for key in [key for key, one in self._places.items() if one is place]:
             del self._places[key]
 
     @staticmethod
-    async def _close(place: _Place) -> None:
+    async def _close(place: _SessionSlot) -> None:
         session, place.session = place.session, None
         if session is not None:
             with contextlib.suppress(ProcessLookupError):
                 await session.close()
 
 
-def _works(place: _Place) -> bool:
+def _works(place: _SessionSlot) -> bool:
     return place.waiting > 0

@@ -24,13 +24,14 @@ from antwort.provider import (
     Source,
     media_type,
     one_line,
+    without_middle,
 )
-from antwort.providers.code_interpreter.files import HOMES, File, Files
+from antwort.providers.code_interpreter.files import HOMES, ContainerFiles, File
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
-from antwort.providers.code_interpreter.session import Outcome
+from antwort.providers.code_interpreter.session import CodeOutcome
 
 ITEM = "code_interpreter_call"
-_SHOWN = 100_000
+_LONGEST_OUTPUT = 100_000
 """Characters of the logs that an item shows."""
 _LINE = "\n"
 _NO_OUTPUT = "[no output]"
@@ -184,11 +185,11 @@ class CodeTool(HostedTool):
         return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
-def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limits: SandboxLimits) -> JSON:
+def item_fields(container_id: str, outcome: CodeOutcome, made: Sequence[File], limits: SandboxLimits) -> JSON:
     """Return what the item tells of a call that has ended."""
     outputs: list[JSON] = []
     notes = "\n".join(_notes(outcome, limits))
-    logs = _cut(outcome.logs)
+    logs = without_middle(outcome.logs, _LONGEST_OUTPUT)
     if notes:
         logs = f"{logs}{'' if not logs or logs.endswith(_LINE) else _LINE}{notes}"
     if logs:
@@ -203,7 +204,7 @@ def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limit
 def report(
     ctx: Context,
     container_id: str,
-    outcome: Outcome,
+    outcome: CodeOutcome,
     made: Sequence[File],
     limits: SandboxLimits,
     *,
@@ -220,7 +221,7 @@ def report(
     return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
-def charts(files: Files, made: Sequence[File]) -> list[Image]:
+def charts(files: ContainerFiles, made: Sequence[File]) -> list[Image]:
     """Return the pictures that a call has written, for models that see: the first few, as far as they are not large."""
     seen: list[Image] = []
     for file in filter(_is_picture, made):
@@ -230,7 +231,7 @@ def charts(files: Files, made: Sequence[File]) -> list[Image]:
     return seen
 
 
-def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
+def _notes(outcome: CodeOutcome, limits: SandboxLimits) -> list[str]:
     """Return what came between a call and its end."""
     if outcome.ending == "deleted":
         return [f"[{DELETED}]"]
@@ -247,7 +248,7 @@ def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:
         why = _ENDINGS.get(outcome.ending, outcome.ending).format(limits, _by_signal(outcome.exit_code))
         notes.append(f"[The session has ended: {why}. The next call begins a new one; files stay, variables do not.]")
     if outcome.ending == "disk":
-        notes.append("[Files that this call has written were deleted.]")
+        notes.append("[ContainerFiles that this call has written were deleted.]")
     return notes
 
 
@@ -265,10 +266,3 @@ def _by_signal(code: int | None) -> str:
 
 def _is_picture(file: File) -> bool:
     return media_type(file.path).startswith("image/")
-
-
-def _cut(text: str) -> str:
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters …]\n{text[-half:]}"

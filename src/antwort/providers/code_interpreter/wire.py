@@ -11,24 +11,24 @@ from antwort.providers.code_interpreter.memory import MemoryLimit, memory_bytes,
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 
 
-class _Body(BaseModel):
+class _ContainerBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-class ExpiresAfter(_Body):
+class ContainerExpiry(_ContainerBody):
     """How long a container is kept."""
 
     anchor: Literal["last_active_at"] = "last_active_at"
     minutes: int = Field(ge=1, le=525_600, description="Minutes after its last use.")
 
 
-class NoNetwork(_Body):
+class NoNetwork(_ContainerBody):
     """Nothing can be reached."""
 
     type: Literal["disabled"]
 
 
-class DomainSecret(_Body):
+class DomainSecret(_ContainerBody):
     """A secret for a domain."""
 
     domain: str
@@ -36,7 +36,7 @@ class DomainSecret(_Body):
     value: str
 
 
-class SomeNetwork(_Body):
+class SomeNetwork(_ContainerBody):
     """Some domains can be reached."""
 
     type: Literal["allowlist"]
@@ -44,11 +44,11 @@ class SomeNetwork(_Body):
     domain_secrets: list[DomainSecret] | None = None
 
 
-class CreateContainer(_Body):
+class CreateContainer(_ContainerBody):
     """A container to be made."""
 
     name: str = Field(min_length=1, max_length=256)
-    expires_after: ExpiresAfter | None = None
+    expires_after: ContainerExpiry | None = None
     memory_limit: MemoryLimit | None = Field(default=None, description="Not more than the operator allows.")
     file_ids: list[str] | None = Field(default=None, max_length=50, description="Files to begin with, by their ids.")
     network_policy: NoNetwork | SomeNetwork | None = Field(
@@ -78,7 +78,7 @@ class ContainerObject(BaseModel):
     created_at: int
     last_active_at: int
     status: Literal["active"] = "active"
-    expires_after: ExpiresAfter
+    expires_after: ContainerExpiry
     memory_limit: MemoryLimit | None = Field(description="The largest of these that it has; null if it has less.")
     memory_bytes: int = Field(description="The memory that it has.")
     network_policy: NetworkPolicy = NetworkPolicy()
@@ -124,7 +124,7 @@ class ContainerFileList(BaseModel):
     has_more: bool
 
 
-class DeletedFile(BaseModel):
+class DeletedContainerFile(BaseModel):
     """What is left of a file."""
 
     id: str
@@ -141,7 +141,7 @@ def container_object(container: Container, settings: CodeInterpreterSettings) ->
         name=about.name,
         created_at=about.created_at,
         last_active_at=container.last_active_at,
-        expires_after=ExpiresAfter(minutes=about.minutes or settings.keep_minutes),
+        expires_after=ContainerExpiry(minutes=about.minutes or settings.keep_minutes),
         memory_limit=memory_name(memory),
         memory_bytes=memory,
     )

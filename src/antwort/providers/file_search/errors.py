@@ -3,17 +3,8 @@
 import contextlib
 from collections.abc import Iterator
 
-from antwort.extensions import EmbeddingUnavailable, NoCollection, Unavailable, VectorStoreUnavailable, WrongDimensions
+from antwort.extensions import EmbeddingUnavailable, NoCollection, VectorStoreUnavailable
 from antwort.provider import BadRequestError, ConflictError, FunctionError, QueueFullError, ServiceUnavailableError
-
-__all__ = [
-    "EmbeddingUnavailable",
-    "FileSearchError",
-    "NoCollection",
-    "Unavailable",
-    "VectorStoreUnavailable",
-    "WrongDimensions",
-]
 
 
 class FileSearchError(FunctionError):

@@ -2,28 +2,24 @@
 
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, model_validator
+from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from antwort.provider import BaseModel, Field
 from antwort.providers.file_search.ingestion.store_files import FileStatus, StatusCounts, StoreFile
-from antwort.providers.file_search.wire import AttachFile, Attributes, ChunkingStrategy, FileCounts, FileId
+from antwort.providers.file_search.wire import AttachFile, Attributes, ChunkingStrategy, FileCounts, FileId, StoreBody
 
 MOST_FILES = 2000
 """Files of one batch."""
 
 
-class _Body(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
-
-
-class UpdateFile(_Body):
+class UpdateFile(StoreBody):
     """What to change about a file of a vector store."""
 
     attributes: Attributes | None = Field(description="The new attributes, all of them; null for none.")
 
 
-class CreateBatch(_Body):
+class CreateBatch(StoreBody):
     """Files to attach to a vector store together."""
 
     file_ids: Annotated[list[FileId], Field(min_length=1, max_length=MOST_FILES)] | None = Field(

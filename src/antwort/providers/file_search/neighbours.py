@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import msgspec
 
-from antwort.providers.file_search.search import FoundChunk
+from antwort.providers.file_search.search import RankedChunk
 
-_Ranked = tuple[int, FoundChunk]
+_Ranked = tuple[int, RankedChunk]
 
 
-def with_neighbours_joined(found: Sequence[FoundChunk]) -> list[FoundChunk]:
+def with_neighbours_joined(found: Sequence[RankedChunk]) -> list[RankedChunk]:
     """Join neighbours, where it is known where in their file they stand; each result has the rank of its best chunk."""
     files: dict[tuple[str, str], list[_Ranked]] = defaultdict(list)
     results: list[_Ranked] = []
@@ -57,5 +57,5 @@ def _joined(run: Sequence[_Ranked]) -> _Ranked:
     return rank, replace(best, hit=hit, position=whole, last_index=max(one.hit.index for _, one in run))
 
 
-def _span(one: FoundChunk) -> tuple[int, int]:
+def _span(one: RankedChunk) -> tuple[int, int]:
     return (one.position.start, one.position.end) if one.position is not None else (0, 0)

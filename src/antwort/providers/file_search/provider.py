@@ -11,7 +11,16 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
 
-from antwort.extensions import RERANKERS, VECTOR_DATABASES, VectorDatabase, parse_filter
+from antwort.extensions import (
+    RERANKERS,
+    VECTOR_DATABASES,
+    Filter,
+    Unavailable,
+    VectorDatabase,
+    VectorStoreUnavailable,
+    parse_filter,
+    queries_at_once,
+)
 from antwort.provider import (
     JSON,
     BadRequestError,
@@ -36,8 +45,7 @@ from antwort.provider import (
 )
 from antwort.providers.file_search import report
 from antwort.providers.file_search.embedding import EmbeddingClient, make_embedding
-from antwort.providers.file_search.embedding.base import queries_at_once
-from antwort.providers.file_search.errors import FileSearchError, Unavailable, VectorStoreUnavailable
+from antwort.providers.file_search.errors import FileSearchError
 from antwort.providers.file_search.file_routes import StoreFileRoutes
 from antwort.providers.file_search.ingestion.attached_files import AttachedFiles, no_files
 from antwort.providers.file_search.ingestion.jobs import IngestionJobs
@@ -51,13 +59,12 @@ from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import SecondRanking
 from antwort.providers.file_search.routes import READ, VectorStoreRoutes
-from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
+from antwort.providers.file_search.search import RankedChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.store_counts import Recounter
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import Filter
-from antwort.providers.file_search.vectors.guarded import Guarded
+from antwort.providers.file_search.vectors.guarded import GuardedVectors
 from antwort.providers.file_search.wire import ToolOptions
 
 logger = logging.getLogger(__name__)
@@ -216,7 +223,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         async with contextlib.AsyncExitStack() as closing:
             self._embedding = embedding or await make_embedding(self.settings, self.services.http)
             closing.push_async_callback(self._embedding.close)
-            self._backend = Guarded(backend or self._make_database())
+            self._backend = GuardedVectors(backend or self._make_database())
             closing.push_async_callback(self._backend.close)
             try:
                 await self._backend.health()  # what only the operator can mend stops the start
@@ -391,7 +398,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
         return ToolResult(report.results(ctx, query, findings, room=room, offset=offset), item=item)
 
-    async def _with_positions(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
+    async def _with_positions(self, found: Sequence[RankedChunk]) -> list[RankedChunk]:
         """Return chunks with where in their files they stand, as far as that is known."""
         if self._attached is None:
             return list(found)
@@ -465,14 +472,14 @@ def _unknown(store_id: str, *, by_request: bool) -> FunctionError:
     return FunctionError(f"{missing}; leave vector_store_ids out to search all.")
 
 
-def _with_position(one: FoundChunk, positions: Sequence[ChunkPosition]) -> FoundChunk:
+def _with_position(one: RankedChunk, positions: Sequence[ChunkPosition]) -> RankedChunk:
     """Return a chunk with its position; one of another length is that of what the file was before."""
     position = positions[one.hit.index] if 0 <= one.hit.index < len(positions) else None
     fits = position is not None and position.end - position.start == len(one.hit.text)
     return replace(one, position=position) if fits else one
 
 
-def _result(one: FoundChunk) -> dict[str, Any]:
+def _result(one: RankedChunk) -> dict[str, Any]:
     hit = one.hit
     return {
         "file_id": hit.file_id,

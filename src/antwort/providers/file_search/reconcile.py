@@ -5,11 +5,10 @@ import contextlib
 import logging
 from collections.abc import AsyncIterator, Collection
 
+from antwort.extensions import SHARED_PREFIX, VectorDatabase, VectorStoreUnavailable
 from antwort.provider import FunctionError
-from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.store_record import StoreState, VectorStoreRecord
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import SHARED_PREFIX, VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +26,7 @@ class Reconciler:
     Several processes may do this at the same time: each step can be done twice.
     """
 
-    def __init__(self, stores: VectorStores, backend: VectorStoreBackend) -> None:
+    def __init__(self, stores: VectorStores, backend: VectorDatabase) -> None:
         self._stores = stores
         self._backend = backend
         self._reported: set[str] = set()

@@ -9,7 +9,7 @@ import msgspec
 from typing_extensions import override
 
 from antwort.provider import Context, Source, fenced, one_line, printable, steady_mark
-from antwort.providers.file_search.search import FoundChunk, SearchOutcome
+from antwort.providers.file_search.search import RankedChunk, SearchOutcome
 
 _ORIGIN = "documents"
 _LONGEST_TITLE = 300
@@ -65,7 +65,7 @@ class _LeftOut(NamedTuple):
         return f"There was no room for all: {self.characters:,} characters of {self.results} results are left out."
 
 
-def _fitted(ctx: Context, found: Sequence[FoundChunk], room: int, offset: int) -> tuple[list[str], _LeftOut | None]:
+def _fitted(ctx: Context, found: Sequence[RankedChunk], room: int, offset: int) -> tuple[list[str], _LeftOut | None]:
     """Return the entries that there is room for, from an offset on, and what is left out."""
     parts: list[str] = []
     end = reached = 0
@@ -108,7 +108,7 @@ def _read_entry(one: Mapping[str, Any]) -> str:
     return f"{title}\n{printable(str(one.get('text') or '')).strip()}".strip()
 
 
-def _entry(ctx: Context, one: FoundChunk, most: int, *, cut: bool = False) -> str:
+def _entry(ctx: Context, one: RankedChunk, most: int, *, cut: bool = False) -> str:
     hit = one.hit
     title = one_line(hit.filename or hit.file_id)[:_LONGEST_TITLE]
     number = ctx.sources.add(Source(title, file_id=hit.file_id))
@@ -121,7 +121,7 @@ def _entry(ctx: Context, one: FoundChunk, most: int, *, cut: bool = False) -> st
     return f"[{number}] {title} ({where}{chunks}, score {hit.score:.2f})\n{text}\n"
 
 
-def _length_of_each(found: Sequence[FoundChunk]) -> int:
+def _length_of_each(found: Sequence[RankedChunk]) -> int:
     """Return how long each text may be, so that all of them are not too long together."""
     whole = sum(len(one.hit.text) for one in found)
     return whole if whole <= _WHOLE else _WHOLE // len(found)

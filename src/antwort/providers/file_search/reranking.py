@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from antwort.extensions import Reranker, RerankUnavailable
 from antwort.provider import Duration, Field, HttpAnswer, HttpClient, OutboundError, SecretStr, Settings
-from antwort.providers.file_search.search import FoundChunk, SearchOutcome, Wish
+from antwort.providers.file_search.search import RankedChunk, SearchOutcome, Wish
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class SecondRanking:
         """Raise RerankUnavailable if results cannot be ranked."""
         await self._scores("antwort", ["antwort"])
 
-    async def _ranked(self, query: str, found: Sequence[FoundChunk]) -> list[FoundChunk]:
+    async def _ranked(self, query: str, found: Sequence[RankedChunk]) -> list[RankedChunk]:
         scores = await self._scores(query, [one.hit.text for one in found])
         new = [replace(one, hit=replace(one.hit, score=score)) for one, score in zip(found, scores, strict=True)]
         return sorted(new, key=lambda one: -one.hit.score)
@@ -143,13 +143,13 @@ class HttpReranker(Reranker):
         )
 
 
-class _Entry(msgspec.Struct):
+class _RankedEntry(msgspec.Struct):
     index: int
     relevance_score: float
 
 
 class _RerankAnswer(msgspec.Struct):
-    results: list[_Entry]
+    results: list[_RankedEntry]
 
 
 _DECODER = msgspec.json.Decoder(_RerankAnswer)

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, Protocol
 
-from antwort.extensions import parse_filter
+from antwort.extensions import Chunk, EmbeddingClient, WrongDimensions, parse_filter
 from antwort.provider import (
     BadRequestError,
     ConflictError,
@@ -16,8 +16,7 @@ from antwort.provider import (
     route,
 )
 from antwort.providers.file_search.chunks import windows_of
-from antwort.providers.file_search.embedding.base import EmbeddingClient
-from antwort.providers.file_search.errors import WrongDimensions, as_api_errors
+from antwort.providers.file_search.errors import as_api_errors
 from antwort.providers.file_search.file_wire import counted
 from antwort.providers.file_search.ingestion.attached_files import AttachedFiles, no_files
 from antwort.providers.file_search.ingestion.store_files import StatusCounts
@@ -26,12 +25,10 @@ from antwort.providers.file_search.settings import FileSearchSettings
 from antwort.providers.file_search.store_record import StoreState, VectorStoreRecord
 from antwort.providers.file_search.together import together
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import Chunk
 from antwort.providers.file_search.wire import (
     CreateVectorStore,
     DeletedPoints,
     DeletedVectorStore,
-    ExpiresAfter,
     FileCounts,
     NewPoint,
     NewPoints,
@@ -39,6 +36,7 @@ from antwort.providers.file_search.wire import (
     SearchResults,
     SearchText,
     SearchVectorStore,
+    StoreExpiry,
     UpdateVectorStore,
     VectorStore,
     VectorStoreList,
@@ -262,7 +260,7 @@ class VectorStoreRoutes:
             usage_bytes=count.bytes,
             file_counts=counted(attached) if attached.total else FileCounts(completed=count.files, total=count.files),
             status="expired" if over else "in_progress" if is_busy else "completed",
-            expires_after=None if store.days is None else ExpiresAfter(anchor="last_active_at", days=store.days),
+            expires_after=None if store.days is None else StoreExpiry(anchor="last_active_at", days=store.days),
             expires_at=store.expires_at,
             last_active_at=store.last_active_at,
             metadata=store.metadata,

@@ -6,15 +6,26 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
-from antwort.extensions import FEWEST, joint_scores, likenesses
+from antwort.extensions import (
+    FEWEST,
+    EmbeddingClient,
+    EmbeddingUnavailable,
+    Filter,
+    Hit,
+    NoCollection,
+    Query,
+    VectorDatabase,
+    WrongDimensions,
+    joint_scores,
+    likenesses,
+    queries_at_once,
+)
 from antwort.provider import FunctionError, Slots
 from antwort.providers.file_search.chunks import chunk_of
-from antwort.providers.file_search.embedding.base import EmbeddingClient, queries_at_once
-from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
+from antwort.providers.file_search.errors import FileSearchError
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition
 from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.together import together
-from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
 from antwort.providers.file_search.wire import RankingOptions
 
 logger = logging.getLogger(__name__)
@@ -72,7 +83,7 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class FoundChunk:
+class RankedChunk:
     """A chunk, or several that follow each other, and the store it is in."""
 
     store: VectorStoreRecord
@@ -92,7 +103,7 @@ class FoundChunk:
 class SearchOutcome:
     """What was found, best first."""
 
-    found: list[FoundChunk] = field(default_factory=list)
+    found: list[RankedChunk] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     """What the reader should know about how it was found."""
     by_keywords: bool = False
@@ -104,7 +115,7 @@ class Searcher:
 
     def __init__(
         self,
-        backend: VectorStoreBackend,
+        backend: VectorDatabase,
         embedding: EmbeddingClient,
         embedding_timer: Callable[[], AbstractContextManager[object]],
         slots: Slots | None = None,
@@ -161,15 +172,15 @@ class Searcher:
 
     async def _everywhere(
         self, stores: Sequence[VectorStoreRecord], wish: Wish, vectors: list[list[float]] | None
-    ) -> list[list[FoundChunk]]:
+    ) -> list[list[RankedChunk]]:
         """Return what each query finds in all stores, a few searches at a time; the first failure ends all."""
         slots = asyncio.Semaphore(_AT_ONCE)
 
-        async def one(store: VectorStoreRecord, look: Query) -> list[FoundChunk]:
+        async def one(store: VectorStoreRecord, look: Query) -> list[RankedChunk]:
             async with slots:
                 return await self._search(store, look, wish.limit)
 
-        async def over_all(look: Query) -> list[FoundChunk]:
+        async def over_all(look: Query) -> list[RankedChunk]:
             best = _Best(look.limit)
 
             async def visit(rank: int, store: VectorStoreRecord) -> None:
@@ -178,14 +189,14 @@ class Searcher:
             await together(visit(rank, store) for rank, store in enumerate(stores))
             return best.ranked()
 
-        async def answer(number: int) -> list[FoundChunk]:
+        async def answer(number: int) -> list[RankedChunk]:
             looks = _looks(wish, number, vectors[number] if vectors else None, stores)
             near, *worded = await together(over_all(look) for look in looks)
             return _joined(near, worded[0], wish, wish.queries[number]) if worded else near
 
         return await together(answer(number) for number in range(len(wish.queries)))
 
-    async def _search(self, store: VectorStoreRecord, look: Query, wanted: int) -> list[FoundChunk]:
+    async def _search(self, store: VectorStoreRecord, look: Query, wanted: int) -> list[RankedChunk]:
         """Return what is found in a store, each chunk once: as many as are wanted, if they are there.
 
         Where the same chunk takes the places of others, more is asked for; there is an end to that.
@@ -196,8 +207,8 @@ class Searcher:
             got = len(hits)
             if store.windows:
                 hits = await self._whole(store, hits)
-            found: dict[tuple[str, str], FoundChunk] = {}
-            for one in (FoundChunk(store, hit) for hit in hits):
+            found: dict[tuple[str, str], RankedChunk] = {}
+            for one in (RankedChunk(store, hit) for hit in hits):
                 found.setdefault(one.key, one)
             if len(found) >= wanted or got < query.limit or query.limit >= _MOST:
                 return list(found.values())
@@ -268,7 +279,7 @@ def _mismatch(store: VectorStoreRecord, wanted: int, got: int) -> str:
     )
 
 
-def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish, query: str) -> list[FoundChunk]:
+def _joined(near: Sequence[RankedChunk], worded: Sequence[RankedChunk], wish: Wish, query: str) -> list[RankedChunk]:
     """Join what was found by meaning and by words, each over all stores."""
     by_meaning, by_words = ({one.key: one.hit.text for one in found} for found in (near, worded))
     scores = joint_scores(by_meaning, by_words, wish.weights, query)
@@ -276,13 +287,13 @@ def _joined(near: Sequence[FoundChunk], worded: Sequence[FoundChunk], wish: Wish
     like = likenesses({one.key: one.hit.score for one in near}, found)
     least = wish.threshold or 0.0
     return [
-        FoundChunk(found[key].store, replace(found[key].hit, score=score, likeness=like[key]))
+        RankedChunk(found[key].store, replace(found[key].hit, score=score, likeness=like[key]))
         for key, score in scores.items()
         if (like[key] if wish.by_likeness else score) >= least
     ]
 
 
-def _with_likeness(one: FoundChunk) -> FoundChunk:
+def _with_likeness(one: RankedChunk) -> RankedChunk:
     """Return a chunk with its likeness as its score, if that is known."""
     return one if one.hit.likeness is None else replace(one, hit=replace(one.hit, score=one.hit.likeness))
 
@@ -295,9 +306,9 @@ class _Best:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._found: dict[tuple[str, str], tuple[float, int, FoundChunk]] = {}
+        self._found: dict[tuple[str, str], tuple[float, int, RankedChunk]] = {}
 
-    def take(self, group: Iterable[FoundChunk], rank: int) -> None:
+    def take(self, group: Iterable[RankedChunk], rank: int) -> None:
         """Take what was found in one rank."""
         for one in group:
             worth = (-one.hit.score, rank, one)
@@ -307,9 +318,9 @@ class _Best:
         if len(self._found) > _SLACK * self._limit:
             self._found = {worth[2].key: worth for worth in self._sorted()}
 
-    def ranked(self) -> list[FoundChunk]:
+    def ranked(self) -> list[RankedChunk]:
         """Return them, best first."""
         return [one for _, _, one in self._sorted()]
 
-    def _sorted(self) -> list[tuple[float, int, FoundChunk]]:
+    def _sorted(self) -> list[tuple[float, int, RankedChunk]]:
         return sorted(self._found.values(), key=lambda worth: (*worth[:2], worth[2].hit.id))[: self._limit]

@@ -9,12 +9,11 @@ from dataclasses import asdict
 
 import msgspec
 
+from antwort.extensions import Count, NoCollection, VectorDatabase, VectorPlace, VectorStoreUnavailable
 from antwort.provider import FunctionError, Records
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
 from antwort.providers.file_search.ingestion.store_files import JOB
 from antwort.providers.file_search.store_record import KIND, StoreState, VectorStoreRecord
 from antwort.providers.file_search.together import together
-from antwort.providers.file_search.vectors.base import Count, Place, VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,7 @@ class StoreCounts:
     """
 
     def __init__(
-        self, records: Records, backend: VectorStoreBackend, is_counted: Callable[[VectorStoreRecord], bool]
+        self, records: Records, backend: VectorDatabase, is_counted: Callable[[VectorStoreRecord], bool]
     ) -> None:
         self._records = records
         self._backend = backend
@@ -48,7 +47,7 @@ class StoreCounts:
         that counts it at its end.
         """
         asked = [store for store in stores if self._is_counted(store)]
-        places = [Place(store.collection, store.tenant, store.id) for store in asked]
+        places = [VectorPlace(store.collection, store.tenant, store.id) for store in asked]
         found = await self._backend.counts(places)
         if found is None:
             found = await together(self.counted(store) for store in asked)

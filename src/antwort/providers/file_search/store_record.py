@@ -1,10 +1,10 @@
 """What is known about a vector store: its record, where it is in its life, and the errors that say it is not there."""
 
+from collections.abc import AsyncIterator
 from enum import StrEnum
 
-from antwort.provider import BadRequestError, FunctionError, Kept, NotFoundError
-from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import Count, collection_name
+from antwort.extensions import Count, VectorStoreUnavailable, collection_name
+from antwort.provider import BadRequestError, FunctionError, Kept, NotFoundError, Records
 
 KIND = "vector_store"
 _DAY = 86_400
@@ -128,3 +128,12 @@ def not_found(store_id: str) -> NotFoundError:
 def expired(store_id: str) -> BadRequestError:
     """Return the error for a store whose time is over."""
     return BadRequestError(f"Vector store '{store_id}' has expired; create a new one.", code="vector_store_expired")
+
+
+async def scanned(records: Records, kind: str) -> AsyncIterator[Kept]:
+    """Give the records of one kind of all tenants, oldest first."""
+    after = 0
+    while found := await records.scan(kind, after=after):
+        for position, kept in found:
+            after = position
+            yield kept

@@ -12,9 +12,18 @@ from typing import Any, Literal
 
 import msgspec
 
+from antwort.extensions import (
+    Attributes,
+    Chunk,
+    NoCollection,
+    VectorDatabase,
+    VectorStoreUnavailable,
+    WrongDimensions,
+    collection_name,
+    shared_collection_name,
+)
 from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, Records
 from antwort.providers.file_search.chunks import surplus_ids
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.store_counts import StoreCounts
 from antwort.providers.file_search.store_record import (
     ENDED,
@@ -24,13 +33,7 @@ from antwort.providers.file_search.store_record import (
     expired,
     is_away,
     not_found,
-)
-from antwort.providers.file_search.vectors.base import (
-    Attributes,
-    Chunk,
-    VectorStoreBackend,
-    collection_name,
-    shared_collection_name,
+    scanned,
 )
 
 logger = logging.getLogger(__name__)
@@ -51,7 +54,7 @@ class VectorStores:
     """The vector stores of all tenants; every question is one tenant's."""
 
     def __init__(
-        self, records: Records, backend: VectorStoreBackend, *, shared: bool, most: int, now: Callable[[], float]
+        self, records: Records, backend: VectorDatabase, *, shared: bool, most: int, now: Callable[[], float]
     ) -> None:
         self._records = records
         self._backend = backend
@@ -137,12 +140,12 @@ class VectorStores:
 
     async def scan(self) -> AsyncIterator[VectorStoreRecord]:
         """Give the stores of all tenants, for housekeeping."""
-        async for kept in self._scan(KIND):
+        async for kept in scanned(self._records, KIND):
             yield VectorStoreRecord(kept)
 
     async def tombstones(self) -> dict[str, Kept]:
         """Return what is known to be gone, by collection."""
-        return {str(kept.value["collection"]): kept async for kept in self._scan(TOMBSTONE)}
+        return {str(kept.value["collection"]): kept async for kept in scanned(self._records, TOMBSTONE)}
 
     def is_expired(self, store: VectorStoreRecord) -> bool:
         """Tell whether a store's time is over."""
@@ -416,10 +419,3 @@ class VectorStores:
                 after = store.id
                 if store.state not in ENDED and not self.is_expired(store):
                     yield store
-
-    async def _scan(self, kind: str) -> AsyncIterator[Kept]:
-        after = 0
-        while found := await self._records.scan(kind, after=after):
-            for position, kept in found:
-                after = position
-                yield kept

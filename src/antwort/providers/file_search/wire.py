@@ -7,8 +7,8 @@ from uuid import UUID
 from pydantic import BeforeValidator, ConfigDict, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from antwort.extensions import WrongDimensions
 from antwort.provider import BadRequestError, BaseModel, Field
-from antwort.providers.file_search.errors import WrongDimensions
 from antwort.providers.file_search.ingestion.store_files import Chunking
 
 MOST_POINTS = 1000
@@ -70,18 +70,20 @@ Filters = Annotated[
 ]
 
 
-class _Body(BaseModel):
+class StoreBody(BaseModel):
+    """A body, or a part of one, that has nothing that is not known."""
+
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False, strict=True)
 
 
-class ExpiresAfter(_Body):
+class StoreExpiry(StoreBody):
     """When a vector store expires."""
 
     anchor: Literal["last_active_at"] = Field(description="What the days are counted from.")
     days: int = Field(ge=1, le=365, description="Days without a search or a write.")
 
 
-class StaticChunking(_Body):
+class StaticChunking(StoreBody):
     """Sizes of chunks, in tokens."""
 
     max_chunk_size_tokens: int = Field(ge=100, le=4096, description="Tokens of a chunk at most.")
@@ -96,7 +98,7 @@ class StaticChunking(_Body):
         return self
 
 
-class ChunkingStrategy(_Body):
+class ChunkingStrategy(StoreBody):
     """How files are cut: `auto` is 800 tokens, of which 400 repeat; `static` says how many."""
 
     type: Literal["auto", "static"] = Field(description="Which one.")
@@ -115,7 +117,7 @@ class ChunkingStrategy(_Body):
         return Chunking(self.static.max_chunk_size_tokens, self.static.chunk_overlap_tokens)
 
 
-class AttachFile(_Body):
+class AttachFile(StoreBody):
     """A file to attach to a vector store."""
 
     file_id: FileId
@@ -127,13 +129,13 @@ class AttachFile(_Body):
         return Chunking() if self.chunking_strategy is None else self.chunking_strategy.sizes()
 
 
-class CreateVectorStore(_Body):
+class CreateVectorStore(StoreBody):
     """A request for a vector store."""
 
     name: Name | None = Field(default=None, description="What people call it.")
     description: Annotated[str, Field(max_length=512)] | None = Field(default=None, description="What is in it.")
     metadata: Metadata | None = None
-    expires_after: ExpiresAfter | None = None
+    expires_after: StoreExpiry | None = None
     file_ids: Annotated[list[FileId], Field(max_length=500)] | None = Field(
         default=None, description="Files to attach to it."
     )
@@ -147,15 +149,15 @@ class CreateVectorStore(_Body):
         ]
 
 
-class UpdateVectorStore(_Body):
+class UpdateVectorStore(StoreBody):
     """What to change; whatever is not named stays."""
 
     name: Name | None = Field(default=None, description="What people call it; null takes the name away.")
     metadata: Metadata | None = None
-    expires_after: ExpiresAfter | None = None
+    expires_after: StoreExpiry | None = None
 
 
-class HybridSearch(_Body):
+class HybridSearch(StoreBody):
     """How much the ranks of a search by meaning and of one by words count when they are joined."""
 
     embedding_weight: float = Field(ge=0, description="How much the search by meaning counts.")
@@ -168,7 +170,7 @@ class HybridSearch(_Body):
         return self
 
 
-class RankingOptions(_Body):
+class RankingOptions(StoreBody):
     """How results are ranked."""
 
     ranker: Literal["none", "auto", "default-2024-11-15"] | None = Field(
@@ -178,7 +180,7 @@ class RankingOptions(_Body):
     hybrid_search: HybridSearch | None = None
 
 
-class ToolOptions(_Body):
+class ToolOptions(StoreBody):
     """The tool `file_search` as a request names it."""
 
     type: Literal["file_search"] = "file_search"
@@ -204,7 +206,7 @@ class ToolOptions(_Body):
         raise BadRequestError(f"Invalid value for '{path}': {found['msg']}.", param=path)
 
 
-class SearchVectorStore(_Body):
+class SearchVectorStore(StoreBody):
     """A search of one vector store."""
 
     query: QueryText | Annotated[list[QueryText], Field(min_length=1, max_length=MOST_QUERIES)] = Field(
@@ -216,7 +218,7 @@ class SearchVectorStore(_Body):
     rewrite_query: bool | None = Field(default=None, description="Has no effect: queries are used as they are.")
 
 
-class NewPoint(_Body):
+class NewPoint(StoreBody):
     """A chunk of a document, with its vector or without."""
 
     id: UUID | None = Field(default=None, description="Its UUID; made of `file_id` and `chunk_index` if not given.")
@@ -230,7 +232,7 @@ class NewPoint(_Body):
     attributes: Attributes = Field(default_factory=dict)
 
 
-class NewPoints(_Body):
+class NewPoints(StoreBody):
     """Chunks to write into a vector store."""
 
     points: list[NewPoint] = Field(min_length=1, max_length=MOST_POINTS, description="The chunks.")
@@ -264,7 +266,7 @@ class VectorStore(BaseModel):
     usage_bytes: int
     file_counts: FileCounts
     status: Literal["expired", "in_progress", "completed"]
-    expires_after: ExpiresAfter | None
+    expires_after: StoreExpiry | None
     expires_at: int | None
     last_active_at: int | None
     metadata: dict[str, str]

@@ -14,7 +14,7 @@ UploadStatus = Literal["pending", "completed", "cancelled", "expired"]
 Seconds = Annotated[int, Field(ge=3600, le=2_592_000, description="Seconds until it expires: an hour to 30 days.")]
 
 
-class _Body(BaseModel):
+class _FileBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
@@ -80,7 +80,7 @@ class DeletedFile(Struct, kw_only=True):
     deleted: Literal[True] = True
 
 
-class CreateUpload(_Body):
+class CreateUpload(_FileBody):
     """A file that is to come in parts."""
 
     filename: str = Field(min_length=1, max_length=1000, description="The name of the file.")
@@ -90,7 +90,7 @@ class CreateUpload(_Body):
     expires_after: ExpiresAfter | None = Field(default=None, description="When the file expires, once it is complete.")
 
 
-class CompleteUpload(_Body):
+class CompleteUpload(_FileBody):
     """The end of an upload."""
 
     part_ids: list[str] = Field(min_length=1, max_length=10_000, description="The parts, in their order.")

@@ -23,9 +23,9 @@ from antwort.provider import (
     ToolResult,
     function,
 )
-from antwort.providers.image_generation.server import ImageError, ImageServer, InputFile, Order
+from antwort.providers.image_generation.server import ImageServer, ImageServerError, InputFile, Order
 from antwort.providers.image_generation.settings import ImageGenerationSettings
-from antwort.providers.image_generation.tool import LIKE, SHOWN, ImageTool, Options, with_given
+from antwort.providers.image_generation.tool import LIKE, SHOWN, ImageTool, ImageToolOptions, with_given
 
 _LONGEST_PROMPT = 32_000
 _READ = "files:read"
@@ -47,7 +47,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
     async def prepare_tool(
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> Mapping[str, Any]:
-        options, own = Options.read(tool), self.settings
+        options, own = ImageToolOptions.read(tool), self.settings
         if options.model not in {None, own.model, *own.models}:
             served = ", ".join(name for name in (own.model, *own.models) if name) or "none can be chosen; leave it out"
             raise BadRequestError(f"'model' is '{options.model}'; here: {served}.", param="model", code="invalid_value")
@@ -81,7 +81,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         started, status = loop.time(), "error"
         try:
             async with self._slots.taken_by(ctx.tenant):
-                result = await self._make(ctx, prompt, Options.read(ctx.options), edit=edit)
+                result = await self._make(ctx, prompt, ImageToolOptions.read(ctx.options), edit=edit)
             status = "success"
         except FunctionError as error:
             status = error.status
@@ -91,18 +91,14 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
             self.duration.observe(loop.time() - started)
         return result
 
-    async def _make(self, ctx: Context, prompt: str, options: Options, *, edit: bool) -> ToolResult:
+    async def _make(self, ctx: Context, prompt: str, options: ImageToolOptions, *, edit: bool) -> ToolResult:
         edits = options.action == "edit" or (edit and options.action == "auto")
         if edits and not options.given:
-            raise ImageError("There is no image in the conversation that could be changed.")
+            raise ImageServerError("There is no image in the conversation that could be changed.")
         await ctx.event("generating")
         images = [await self._read(ctx, part) for part in options.given] if edits else []
         mask = await self._read(ctx, options.mask) if edits and options.mask is not None else None
-        fields = {"prompt": prompt, **options.fields}
-        if (model := options.model or self.settings.model) is not None:
-            fields["model"] = model
-        if edits and options.input_fidelity is not None:
-            fields["input_fidelity"] = options.input_fidelity
+        fields = self._fields(prompt, options, edits=edits)
 
         async def show(partial: JSON) -> None:
             index = partial.get("partial_image_index") or 0
@@ -111,7 +107,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
 
         picture = await self._server.make(ctx, Order(fields, images, mask, options.partial_images), show)
         if len(picture.base64) * 3 // 4 > self.settings.max_bytes:
-            raise ImageError("The picture is larger than it may be. Ask for a smaller one.")
+            raise ImageServerError("The picture is larger than it may be. Ask for a smaller one.")
         item = {
             "result": picture.base64,
             "action": "edit" if edits else "generate",
@@ -121,6 +117,15 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         seen = [Image.of(picture.data)] if ctx.sees_images else []
         return ToolResult(SHOWN, item=item, images=seen)
 
+    def _fields(self, prompt: str, options: ImageToolOptions, *, edits: bool) -> JSON:
+        """Return the fields for the image server."""
+        fields = {"prompt": prompt, **options.fields}
+        if (model := options.model or self.settings.model) is not None:
+            fields["model"] = model
+        if edits and options.input_fidelity is not None:
+            fields["input_fidelity"] = options.input_fidelity
+        return fields
+
     async def _read(self, ctx: Context, part: Mapping[str, Any]) -> InputFile:
         """Return an image of the conversation, or a mask."""
         url, file_id = part.get("image_url"), part.get("file_id")
@@ -128,23 +133,23 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
             try:
                 data = b64decode(url.partition(",")[2])
             except (binascii.Error, ValueError):
-                raise ImageError("An image of the conversation cannot be read: it is not base64.") from None
+                raise ImageServerError("An image of the conversation cannot be read: it is not base64.") from None
         elif isinstance(url, str) and url:
             data = (await ctx.http.fetch(url, max_bytes=self.settings.max_bytes)).body
         elif isinstance(file_id, str) and self.services.files is not None and ctx.grants(_READ):
             try:
                 pieces = [piece async for piece in await self.services.files.read(ctx.tenant, file_id)]
             except NotFoundError as error:
-                raise ImageError(error.message) from None
+                raise ImageServerError(error.message) from None
             data = b"".join(pieces)
         else:
-            raise ImageError("An image of the conversation cannot be read here.")
+            raise ImageServerError("An image of the conversation cannot be read here.")
         if len(data) > self.settings.max_bytes:
-            raise ImageError(f"An image of the conversation has more than {self.settings.max_bytes:,} bytes.")
+            raise ImageServerError(f"An image of the conversation has more than {self.settings.max_bytes:,} bytes.")
         return InputFile(data, Image.of(data).media_type)
 
 
-def _like(said: Mapping[str, Any], options: Options) -> JSON:
+def _like(said: Mapping[str, Any], options: ImageToolOptions) -> JSON:
     """Return what a picture is like: what the server says about it, else what was asked for."""
     given = {name: said.get(name) or options.fields.get(name) for name in LIKE}
     return {name: value for name, value in given.items() if isinstance(value, str)}

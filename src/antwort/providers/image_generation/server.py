@@ -33,11 +33,11 @@ _LONGEST_REASON = 300
 """Characters of a server's words that the model reads."""
 
 
-class ImageError(FunctionError):
+class ImageServerError(FunctionError):
     """There is no picture; the text is for the model, and says no address."""
 
 
-class _LateError(ImageError):
+class _LateError(ImageServerError):
     """The picture was not there in time."""
 
     status = "timeout"
@@ -164,7 +164,7 @@ class _Events:
     def picture(self) -> Picture:
         """Return the picture that was finished; an ImageError if none was."""
         if self._last is None or not _is_picture(self._last.get("b64_json")):
-            raise ImageError(f"The image server made no picture. {self._failure or 'Its answer broke off.'}")
+            raise ImageServerError(f"The image server made no picture. {self._failure or 'Its answer broke off.'}")
         return Picture(self._last["b64_json"], self._last)
 
 
@@ -179,7 +179,7 @@ def _whole(answer: HttpAnswer) -> Picture:
         picture, revised = found["b64_json"], found.get("revised_prompt")
     if not isinstance(picture, str) or not _is_picture(picture):
         logger.warning("The answer of the image server has no picture as `b64_json`.")
-        raise ImageError("The answer of the image server has no picture in it.")
+        raise ImageServerError("The answer of the image server has no picture in it.")
     return Picture(picture, body, revised if isinstance(revised, str) else None)
 
 
@@ -197,19 +197,19 @@ def _is_about_streams(answer: HttpAnswer) -> bool:
     return "stream" in reason or "partial_images" in reason
 
 
-def _refusal(answer: HttpAnswer) -> ImageError:
+def _refusal(answer: HttpAnswer) -> ImageServerError:
     """Return the error for an answer that is none."""
     logger.warning("The image server answered %d: %s", answer.status, answer.text()[:_LONGEST_REASON])
     if answer.status in {401, 403}:
-        return ImageError("The image server refuses the key. Its operator must check 'api_key'.")
+        return ImageServerError("The image server refuses the key. Its operator must check 'api_key'.")
     if answer.status == 429:
-        return ImageError("The image server gets too many requests. Try again later.")
+        return ImageServerError("The image server gets too many requests. Try again later.")
     if answer.status in {400, 404, 422}:
         try:
-            return ImageError(f"The image server refuses to make this picture. {_reason(answer.json())}".strip())
+            return ImageServerError(f"The image server refuses to make this picture. {_reason(answer.json())}".strip())
         except ValueError:
-            return ImageError("The image server refuses to make this picture.")
-    return ImageError(f"The image server failed with status {answer.status}.")
+            return ImageServerError("The image server refuses to make this picture.")
+    return ImageServerError(f"The image server failed with status {answer.status}.")
 
 
 def _reason(body: Any) -> str:
@@ -218,15 +218,15 @@ def _reason(body: Any) -> str:
     return message[:_LONGEST_REASON] if isinstance(message, str) else ""
 
 
-def _unanswered(error: OutboundError) -> ImageError:
+def _unanswered(error: OutboundError) -> ImageServerError:
     match error:
         case OutboundTimeoutError():
             return _LateError("The image server did not answer in time.")
         case TooLargeError():
-            return ImageError("The picture is larger than it may be. Ask for a smaller one.")
+            return ImageServerError("The picture is larger than it may be. Ask for a smaller one.")
         case UnreachableError():
-            return ImageError("The image server cannot be reached. Go on without pictures.")
-    return ImageError("The answer of the image server cannot be used.")
+            return ImageServerError("The image server cannot be reached. Go on without pictures.")
+    return ImageServerError("The answer of the image server cannot be used.")
 
 
 def _form(fields: JSON, images: Sequence[InputFile], mask: InputFile | None) -> tuple[bytes, str]:

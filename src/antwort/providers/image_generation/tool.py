@@ -25,7 +25,7 @@ LIKE = ("background", "output_format", "quality", "size")
 """What an item, and the events of a picture, say about it."""
 
 
-class Options(Struct, frozen=True):
+class ImageToolOptions(Struct, frozen=True):
     """What a request asks of a picture."""
 
     fields: JSON
@@ -39,21 +39,13 @@ class Options(Struct, frozen=True):
     """The pictures of the conversation that one can be made from, as parts of content."""
 
     @classmethod
-    def read(cls, tool: Mapping[str, Any]) -> "Options":
+    def read(cls, tool: Mapping[str, Any]) -> "ImageToolOptions":
         """Read a tool; a wish that cannot be fulfilled is a BadRequestError."""
         for name in _UNSERVED:
             if tool.get(name) is not None:
                 raise BadRequestError(f"'{name}' is not served.", param=name, code="unsupported_parameter")
         fields = {name: tool[name] for name in _MADE if tool.get(name) is not None}
-        kind, size = fields.get("output_format", "png"), fields.get("size", "auto")
-        if kind not in _FORMATS:
-            raise _wrong("output_format", f"must be one of {', '.join(_FORMATS)}")
-        if not _SIZE.fullmatch(size):
-            raise _wrong("size", "must be 'auto', or width and height such as '1024x1536'")
-        if kind == "jpeg" and fields.get("background") == "transparent":
-            raise _wrong("background", "cannot be 'transparent' in a JPEG; 'png' and 'webp' can")
-        if kind == "png" and fields.get("output_compression", 100) != 100:
-            raise _wrong("output_compression", "is for 'jpeg' and 'webp'")
+        _check_fields(fields)
         mask = tool.get("input_image_mask")
         if mask is not None and not (mask.get("image_url") or mask.get("file_id")):
             raise _wrong("input_image_mask", "needs 'image_url' or 'file_id'")
@@ -66,6 +58,19 @@ class Options(Struct, frozen=True):
             mask,
             tool.get(_GIVEN) or (),
         )
+
+
+def _check_fields(fields: Mapping[str, Any]) -> None:
+    """Refuse what no image server could do: formats, sizes, and what one format does not have."""
+    kind, size = fields.get("output_format", "png"), fields.get("size", "auto")
+    if kind not in _FORMATS:
+        raise _wrong("output_format", f"must be one of {', '.join(_FORMATS)}")
+    if not _SIZE.fullmatch(size):
+        raise _wrong("size", "must be 'auto', or width and height such as '1024x1536'")
+    if kind == "jpeg" and fields.get("background") == "transparent":
+        raise _wrong("background", "cannot be 'transparent' in a JPEG; 'png' and 'webp' can")
+    if kind == "png" and fields.get("output_compression", 100) != 100:
+        raise _wrong("output_compression", "is for 'jpeg' and 'webp'")
 
 
 def _wrong(name: str, why: str) -> BadRequestError:
@@ -108,8 +113,8 @@ class ImageTool(HostedTool):
     }
 
     @override
-    def check(self, tool: Mapping[str, Any]) -> Options:
-        return Options.read(tool)
+    def check(self, tool: Mapping[str, Any]) -> ImageToolOptions:
+        return ImageToolOptions.read(tool)
 
     @override
     def begin(self, call: HostedCall) -> JSON:

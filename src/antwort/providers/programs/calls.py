@@ -7,14 +7,14 @@ from antwort.provider import Context, FunctionError, FunctionUnavailableError, d
 from antwort.providers.programs.variables import VariableCalls
 
 
-class Refusal(NamedTuple):
+class CallRefusal(NamedTuple):
     """Why a call is not made, as the exception that the program gets."""
 
     exc_type: Literal["NameError", "RuntimeError"]
     message: str
 
 
-class Calls:
+class ProgramCalls:
     """Makes the calls of a program, with the rights of its agent and on the one path of execution."""
 
     def __init__(self, ctx: Context, variables: VariableCalls, *, most: int) -> None:
@@ -30,14 +30,14 @@ class Calls:
         """All names that can be called: those of the agent's functions, and of the prelude's."""
         return [*self.functions, *self._variables]
 
-    def refusal(self, name: str) -> Refusal | None:
+    def refusal(self, name: str) -> CallRefusal | None:
         """Count a call; return why it is not to be made, if it is not."""
         if name not in self.functions and name not in self._variables:
             hint = did_you_mean(name, self.functions)
-            return Refusal("NameError", f"name '{name[:64]}' is not defined{hint}")
+            return CallRefusal("NameError", f"name '{name[:64]}' is not defined{hint}")
         self.made += 1
         if self.made > self._most:
-            return Refusal("RuntimeError", f"A program may make {self._most:,} calls.")
+            return CallRefusal("RuntimeError", f"A program may make {self._most:,} calls.")
         return None
 
     async def make(

@@ -6,7 +6,7 @@ import pickle
 from typing import Any
 
 from antwort.provider import LargeWork
-from antwort.providers.programs.interpreter import Interpreter, monty
+from antwort.providers.programs.interpreter import ProgramInterpreter, monty
 from antwort.providers.programs.language import MODULES
 from antwort.providers.programs.prelude import NAMES
 from antwort.providers.programs.states import State
@@ -52,7 +52,7 @@ _PLAIN = frozenset(
 )
 
 
-async def carried(interpreter: Interpreter, work: LargeWork, tenant: str, before: State) -> bytes:
+async def carried(interpreter: ProgramInterpreter, work: LargeWork, tenant: str, before: State) -> bytes:
     """Return the names of a session as a program in the sandbox takes them; those that cannot be, it knows as lost."""
     async with interpreter.session(tenant) as session:
         await session.load_session(before.session)

@@ -19,7 +19,7 @@ class Ready(msgspec.Struct, frozen=True, tag_field="type", tag="ready", forbid_u
     """The program begins."""
 
 
-class Call(msgspec.Struct, frozen=True, tag_field="type", tag="call", forbid_unknown_fields=True):
+class ProgramCall(msgspec.Struct, frozen=True, tag_field="type", tag="call", forbid_unknown_fields=True):
     """The program calls a function."""
 
     key: str
@@ -48,7 +48,7 @@ class End(msgspec.Struct, frozen=True, tag_field="type", tag="end", forbid_unkno
     """What it has defined, for the next one, in base 64; empty if that cannot be kept."""
 
 
-Frame: TypeAlias = Ready | Call | Idle | End
+Frame: TypeAlias = Ready | ProgramCall | Idle | End
 
 _DECODER: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 _ARGS: msgspec.json.Decoder[list[Any]] = msgspec.json.Decoder(list[Any])
@@ -59,7 +59,7 @@ class BrokenError(Exception):
     """What came is no frame, or none that could come."""
 
 
-class Frames:
+class ProgramFrames:
     """Reads the frames of a program one by one: no more is held of them than one, of a limited size."""
 
     def __init__(self, stream: asyncio.StreamReader, work: LargeWork, *, most: int) -> None:
@@ -82,7 +82,7 @@ class Frames:
             raise BrokenError("what is no frame") from error
 
 
-def arguments_of(call: Call) -> tuple[list[Any], dict[str, Any]]:
+def arguments_of(call: ProgramCall) -> tuple[list[Any], dict[str, Any]]:
     """Return what a function is called with; BrokenError if that is none."""
     try:
         return _ARGS.decode(call.args), _KWARGS.decode(call.kwargs)

@@ -37,7 +37,7 @@ def monty() -> Any:
     return importlib.import_module(_MONTY)
 
 
-class Interpreter:
+class ProgramInterpreter:
     """Gives sessions to programs. Its processes are started when they are needed, and end when nobody needs them."""
 
     def __init__(self, settings: ProgramsSettings, *, idle: float = _IDLE) -> None:

@@ -9,7 +9,7 @@ SLEEP_IN_ALL = 300.0
 """Seconds that a program may sleep in all."""
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ProgramOutcome(msgspec.Struct, frozen=True):
     """What came of a program."""
 
     output: str

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from antwort.provider import Context, FunctionError, SuspendedError, Suspension
-from antwort.providers.programs.calls import Calls
-from antwort.providers.programs.interpreter import Interpreter, monty
+from antwort.providers.programs.calls import ProgramCalls
+from antwort.providers.programs.interpreter import ProgramInterpreter, monty
 from antwort.providers.programs.language import FULL, advice, may_lack
-from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Outcome, Printed
+from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Printed, ProgramOutcome
 from antwort.providers.programs.states import Pending, State, States
 from antwort.providers.programs.values import joined, plain, shortened, written
 
@@ -37,9 +37,9 @@ class Program:
     def __init__(
         self,
         ctx: Context,
-        interpreter: Interpreter,
+        interpreter: ProgramInterpreter,
         states: States,
-        calls: Calls,
+        calls: ProgramCalls,
     ) -> None:
         self._ctx = ctx
         self._interpreter = interpreter
@@ -63,7 +63,7 @@ class Program:
 
     async def run(
         self, code: str, before: State | None, snapshot: State | None = None, *, leaves: bool = False
-    ) -> Outcome:
+    ) -> ProgramOutcome:
         """Run the program to its end, or go on with it from where it stood.
 
         If it waits for somebody, its state is kept, and SuspendedError raised. One that `leaves` raises
@@ -78,7 +78,7 @@ class Program:
             self._ended.clear()  # errors have frames, and these the program
             await self._release()
 
-    async def _run(self, code: str, before: State | None, snapshot: State | None, *, leaves: bool) -> Outcome:
+    async def _run(self, code: str, before: State | None, snapshot: State | None, *, leaves: bool) -> ProgramOutcome:
         library = await self._library()
         try:
             pause = await (self._begin(code, before) if snapshot is None else self._load(snapshot))
@@ -99,15 +99,15 @@ class Program:
             return await self._end(output, failed=False)
         except library.MontyCrashedError:
             ended = f"The interpreter has ended: the program took too much. {LOST}"
-            return Outcome(joined(self._printed.text, ended), True)
+            return ProgramOutcome(joined(self._printed.text, ended), True)
         except library.MontyError as error:
             return await self._failed(library, error, leaves=leaves)
 
-    async def _failed(self, library: Any, error: Any, *, leaves: bool) -> Outcome:
+    async def _failed(self, library: Any, error: Any, *, leaves: bool) -> ProgramOutcome:
         """Return what the model reads of an error: its traceback, and what to do about what the interpreter lacks."""
         if isinstance(error, library.MontyRuntimeError) and isinstance(error.exception(), TimeoutError):
             late = f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
-            return Outcome(joined(self._printed.text, f"{late}\n{LOST}"), True)
+            return ProgramOutcome(joined(self._printed.text, f"{late}\n{LOST}"), True)
         if not hasattr(error, "display"):
             return await self._end(joined(self._printed.text, shortened(str(error))), failed=True)
         cause = error.display("type-msg")
@@ -134,18 +134,18 @@ class Program:
         self._printed.add(state.printed)
         return await (await self._open()).load_snapshot(state.session, print_callback=self._print)
 
-    async def _end(self, output: str, *, failed: bool) -> Outcome:
+    async def _end(self, output: str, *, failed: bool) -> ProgramOutcome:
         """Keep what the program has defined, for the next one."""
         if self._session is None or not self._states.are_kept:
-            return Outcome(output, failed)
+            return ProgramOutcome(output, failed)
         try:
             dumped = await self._session.dump()
         except (RuntimeError, monty().MontyError):  # its process has ended: there was no memory left
-            return Outcome(f"{output}\n(MemoryError: no memory is left to keep names. {LOST})", failed)
+            return ProgramOutcome(f"{output}\n(MemoryError: no memory is left to keep names. {LOST})", failed)
         if len(dumped) > self._settings.max_snapshot:
-            return Outcome(f"{output}\n(The names hold too much. {LOST})", failed)
+            return ProgramOutcome(f"{output}\n(The names hold too much. {LOST})", failed)
         await self._states.keep_session(State(dumped, self._ctx.call_id or "", output, failed))
-        return Outcome(output, failed)
+        return ProgramOutcome(output, failed)
 
     # --- what it asks for --------------------------------------------------------------------------------------------
 

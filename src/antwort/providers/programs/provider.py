@@ -25,8 +25,8 @@ from antwort.provider import (
     ToolResult,
     function,
 )
-from antwort.providers.programs.calls import Calls
-from antwort.providers.programs.interpreter import Interpreter
+from antwort.providers.programs.calls import ProgramCalls
+from antwort.providers.programs.interpreter import ProgramInterpreter
 from antwort.providers.programs.language import DESCRIPTIONS
 from antwort.providers.programs.pythons import ALIVE, Pythons
 from antwort.providers.programs.running import Running
@@ -68,13 +68,13 @@ class Programs(Provider[ProgramsSettings]):
 
     name = "programs"
     ended_programs = Counter("ended_total", "Programs, by how they ended.", ["outcome"])
-    made_calls = Counter("calls_total", "Calls that programs have made.")
+    made_calls = Counter("calls_total", "ProgramCalls that programs have made.")
 
     def __init__(self, settings: ProgramsSettings | None = None) -> None:
         super().__init__(settings)
         for outcome in ("completed", "failed", "waiting"):
             self.ended_programs.labels(outcome)
-        self._interpreter = Interpreter(self.settings)
+        self._interpreter = ProgramInterpreter(self.settings)
         self._pythons: Pythons | None = None
         """Where programs run that the interpreter does not understand; None if they do not."""
         self._work = LargeWork()
@@ -111,7 +111,7 @@ class Programs(Provider[ProgramsSettings]):
         lock = self._turns.setdefault((ctx.tenant, ctx.agent_id), asyncio.Lock())
         async with lock:
             own = self.settings
-            calls = Calls(ctx, VariableCalls(ctx, self._work, most=own.max_part), most=own.max_calls)
+            calls = ProgramCalls(ctx, VariableCalls(ctx, self._work, most=own.max_part), most=own.max_calls)
             running = Running(ctx, self._interpreter, self._pythons, States(self.services, ctx), calls)
             try:
                 outcome = await running.run(code)

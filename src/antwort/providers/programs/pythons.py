@@ -17,7 +17,7 @@ _OWN_MEMORY = 64 * 1024**2
 _ENVIRONMENT = {"PYTHONHASHSEED": "0", "PYTHONDONTWRITEBYTECODE": "1"}  # the same way each time that a program runs
 
 
-class Turn:
+class ProgramTurn:
     """The right of a program to compute, which it gives back while it waits."""
 
     def __init__(self, slots: Slots, tenant: str) -> None:
@@ -66,9 +66,9 @@ class Pythons:
         self._command = [python.path, "-s", "-c", _DRIVER.read_text()]
 
     @contextlib.asynccontextmanager
-    async def started(self, tenant: str) -> AsyncIterator[tuple[SandboxProcess, Turn]]:
+    async def started(self, tenant: str) -> AsyncIterator[tuple[SandboxProcess, ProgramTurn]]:
         """Give a Python that waits for its program; a FunctionError if there are too many for long."""
-        turn = Turn(self._slots, tenant)
+        turn = ProgramTurn(self._slots, tenant)
         await _acquire(self._alive, tenant)
         try:
             await turn.take_again()

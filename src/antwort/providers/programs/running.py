@@ -1,11 +1,11 @@
 """Where a program runs: in the interpreter of its own, or in the sandbox; never in both once it has made a call."""
 
 from antwort.provider import Context, FunctionError
-from antwort.providers.programs.calls import Calls
+from antwort.providers.programs.calls import ProgramCalls
 from antwort.providers.programs.carrying import carried
-from antwort.providers.programs.interpreter import Interpreter
+from antwort.providers.programs.interpreter import ProgramInterpreter
 from antwort.providers.programs.language import needs_python
-from antwort.providers.programs.outcome import Outcome
+from antwort.providers.programs.outcome import ProgramOutcome
 from antwort.providers.programs.program import NotUnderstoodError, Program
 from antwort.providers.programs.pythons import Pythons
 from antwort.providers.programs.sandboxed import SandboxedProgram
@@ -24,10 +24,10 @@ class Running:
     def __init__(
         self,
         ctx: Context,
-        interpreter: Interpreter,
+        interpreter: ProgramInterpreter,
         pythons: Pythons | None,
         states: States,
-        calls: Calls,
+        calls: ProgramCalls,
     ) -> None:
         self._ctx = ctx
         self._interpreter = interpreter
@@ -35,11 +35,11 @@ class Running:
         self._states = states
         self._calls = calls
 
-    async def run(self, code: str) -> Outcome:
+    async def run(self, code: str) -> ProgramOutcome:
         """Run the program to its end. If it waits for somebody, SuspendedError is raised, and it goes on later."""
         call_id, before = self._ctx.call_id or "", await self._states.session()
         if self._ctx.attached and before is not None and before.call_id == call_id and before.output is not None:
-            return Outcome(before.output, before.failed)  # it was over, and nobody has read it
+            return ProgramOutcome(before.output, before.failed)  # it was over, and nobody has read it
         snapshot = await self._states.snapshot(call_id) if self._ctx.attached else None
         if self._is_for_sandbox(code, before, snapshot):
             return await self._in_sandbox(code, before)
@@ -49,7 +49,7 @@ class Running:
             outcome = await program.run(code, known, snapshot, leaves=self._pythons is not None)
         except NotUnderstoodError:
             return await self._in_sandbox(code, before)
-        return outcome if known is before else Outcome(f"{outcome.output}\n{_OTHER_NAMES}", outcome.failed)
+        return outcome if known is before else ProgramOutcome(f"{outcome.output}\n{_OTHER_NAMES}", outcome.failed)
 
     def _is_for_sandbox(self, code: str, before: State | None, snapshot: State | None) -> bool:
         """Tell where the program runs. One that goes on does so where it has begun: elsewhere its calls are others."""
@@ -63,7 +63,7 @@ class Running:
             return True
         return needs_python(code)
 
-    async def _in_sandbox(self, code: str, before: State | None) -> Outcome:
+    async def _in_sandbox(self, code: str, before: State | None) -> ProgramOutcome:
         if self._pythons is None:
             raise FunctionError(_OFF)
         names = b"" if before is None else before.session

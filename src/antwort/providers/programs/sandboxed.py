@@ -17,24 +17,24 @@ import re
 from typing import Any
 
 from antwort.provider import Context, SandboxProcess, SuspendedError, Suspension
-from antwort.providers.programs.calls import Calls
+from antwort.providers.programs.calls import ProgramCalls
 from antwort.providers.programs.clock import Clock
 from antwort.providers.programs.frames import (
     LARGE,
     LARGEST,
     BrokenError,
-    Call,
     End,
     Frame,
-    Frames,
     Idle,
+    ProgramCall,
+    ProgramFrames,
     Ready,
     arguments_of,
     encoded,
 )
-from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Outcome, Printed
+from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Printed, ProgramOutcome
 from antwort.providers.programs.prelude import PRELUDE
-from antwort.providers.programs.pythons import Pythons, Turn
+from antwort.providers.programs.pythons import ProgramTurn, Pythons
 from antwort.providers.programs.states import SANDBOX, State, States
 from antwort.providers.programs.values import joined, shortened
 
@@ -50,14 +50,14 @@ _LONGEST_KEY = 40
 class SandboxedProgram:
     """Runs one program from its beginning; it is used once."""
 
-    def __init__(self, ctx: Context, pythons: Pythons, states: States, calls: Calls) -> None:
+    def __init__(self, ctx: Context, pythons: Pythons, states: States, calls: ProgramCalls) -> None:
         self._ctx = ctx
         self._pythons = pythons
         self._states = states
         self._calls = calls
         self._settings = settings = pythons.settings
         self._printed = Printed(settings.max_printed)
-        self._ended: asyncio.Future[End | Outcome | None] = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[End | ProgramOutcome | None] = asyncio.get_running_loop().create_future()
         self._clock = Clock(settings.seconds, self._out_of_time)
         self._tasks: set[asyncio.Task[None]] = set()
         self._under_way: dict[str, int] = {}
@@ -75,9 +75,9 @@ class SandboxedProgram:
         self._slept = 0.0
         self._marking: asyncio.Task[None] | None = None
         self._process: SandboxProcess
-        self._turn: Turn
+        self._turn: ProgramTurn
 
-    async def run(self, code: str, before: bytes = b"") -> Outcome:
+    async def run(self, code: str, before: bytes = b"") -> ProgramOutcome:
         """Run the program to its end, with the names of the one before. SuspendedError if it waits for somebody."""
         async with self._pythons.started(self._ctx.tenant) as (self._process, self._turn):
             following = [asyncio.create_task(self._read_printed()), asyncio.create_task(self._read_frames())]
@@ -94,8 +94,8 @@ class SandboxedProgram:
                 await asyncio.gather(*following, *self._tasks, return_exceptions=True)
             if ended is None:
                 return await self._lost_outcome()
-        if isinstance(ended, Outcome):
-            return Outcome(joined(self._printed.text, ended.output), ended.failed)
+        if isinstance(ended, ProgramOutcome):
+            return ProgramOutcome(joined(self._printed.text, ended.output), ended.failed)
         return await self._outcome(ended)
 
     async def _send_program(self, code: str, before: bytes) -> None:
@@ -116,23 +116,23 @@ class SandboxedProgram:
         self._timers.append(asyncio.get_running_loop().call_later(_START, self._end, None))
         await self._process.write(encoded(program))
 
-    async def _outcome(self, ended: End) -> Outcome:
+    async def _outcome(self, ended: End) -> ProgramOutcome:
         printed = self._printed
         text = joined(printed.text, shortened(ended.text)) if ended.failed else printed.with_value(ended.text)
         output = text or "(The program has printed nothing.)"
         if not self._states.are_kept:
-            return Outcome(output, ended.failed)
+            return ProgramOutcome(output, ended.failed)
         try:
             names = base64.b64decode(ended.names, validate=True)
         except binascii.Error:
             names = b""
         if not names or len(names) > self._settings.max_snapshot:
-            return Outcome(f"{output}\n(The names cannot be kept. {LOST})", ended.failed)
+            return ProgramOutcome(f"{output}\n(The names cannot be kept. {LOST})", ended.failed)
         kept = State(names, self._ctx.call_id or "", output, ended.failed, interpreter=SANDBOX)
         await self._states.keep_session(kept)
-        return Outcome(output, ended.failed)
+        return ProgramOutcome(output, ended.failed)
 
-    async def _lost_outcome(self) -> Outcome:
+    async def _lost_outcome(self) -> ProgramOutcome:
         """Return what is known of a program whose process has ended."""
         ending = await self._process.wait()
         why = "The interpreter has ended."
@@ -142,7 +142,7 @@ class SandboxedProgram:
             why = self._late
         elif ending not in {"exit", "killed"}:
             why = f"The interpreter was ended: {ending}."
-        return Outcome(joined(self._printed.text, f"{why}\n{LOST}"), True)
+        return ProgramOutcome(joined(self._printed.text, f"{why}\n{LOST}"), True)
 
     # --- what comes --------------------------------------------------------------------------------------------------
 
@@ -153,7 +153,7 @@ class SandboxedProgram:
 
     async def _read_frames(self) -> None:
         most = LARGEST + _base64_size(self._settings.max_snapshot)
-        frames = Frames(self._process.stdout, self._pythons.work, most=most)
+        frames = ProgramFrames(self._process.stdout, self._pythons.work, most=most)
         try:
             while (found := await frames.next()) is not None:
                 self._take(*found)
@@ -199,15 +199,15 @@ class SandboxedProgram:
             self._ended.set_exception(error)
 
     def _end_broken(self, why: BrokenError) -> None:
-        self._end(Outcome(f"The program was ended: it has sent {why} to the server.\n{LOST}", True))
+        self._end(ProgramOutcome(f"The program was ended: it has sent {why} to the server.\n{LOST}", True))
 
-    def _end(self, how: End | Outcome | None) -> None:
+    def _end(self, how: End | ProgramOutcome | None) -> None:
         if not self._ended.done():
             self._ended.set_result(how)
 
     # --- calls -------------------------------------------------------------------------------------------------------
 
-    async def _call(self, key: str, call: Call) -> None:
+    async def _call(self, key: str, call: ProgramCall) -> None:
         """Make a call, and give the program what comes of it."""
         refusal = self._calls.refusal(call.name)
         if refusal is not None:
@@ -263,7 +263,7 @@ class SandboxedProgram:
                 self._slept += seconds
             if self._slept > SLEEP_IN_ALL:
                 text = f"RuntimeError: A program may sleep for {SLEEP_IN_ALL:g} seconds in all.\n{LOST}"
-                self._end(Outcome(text, True))
+                self._end(ProgramOutcome(text, True))
                 return
             self._timers.append(loop.call_later(seconds, lambda: self._spawn(self._wake())))
         if idle.seconds is None or idle.seconds > _PAUSED_AFTER:
@@ -301,7 +301,7 @@ class SandboxedProgram:
         return f"TimeoutError: The program has computed for longer than {self._settings.seconds:g} seconds."
 
     def _out_of_time(self) -> None:
-        self._end(Outcome(f"{self._late}\n{LOST}", True))
+        self._end(ProgramOutcome(f"{self._late}\n{LOST}", True))
 
     def _cancel_timers(self) -> None:
         while self._timers:

@@ -107,7 +107,7 @@ class AgentWork(BaseModel):
     timeout: Annotated[float | None, _option(gt=0)] = None
 
 
-class SubAgents(Provider[SubAgentsSettings]):
+class SubAgentsProvider(Provider[SubAgentsSettings]):
     """Functions with which agents start others, wait for them, ask a model, and give back results.
 
     All are offered on request: they are for agents that are told how to use them, by a profile, or by a request that

@@ -1,5 +1,5 @@
 """Variables: values of any size that agents keep, hand on by reference, and read in parts."""
 
-from antwort.providers.variables.provider import Variables
+from antwort.providers.variables.provider import VariablesProvider
 
-__all__ = ["Variables"]
+__all__ = ["VariablesProvider"]

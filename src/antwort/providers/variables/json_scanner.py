@@ -314,6 +314,10 @@ class JsonScanner:
         end = _end_of_value(data, start, _SMALL if is_long else len(data))
         if end != _MISSING:
             return self._whole(data[start:end], start, fits=fits)
+        return self._large(first, start, fits=fits, is_long=is_long, is_last=is_last)
+
+    def _large(self, first: int, start: int, *, fits: bool, is_long: bool, is_last: bool) -> int:
+        """Take the beginning of a value whose end is far, or has not come."""
         if first in CLOSING and (is_long or is_last):
             return self._enter(first, start, fits=fits)
         if is_last or not is_long:

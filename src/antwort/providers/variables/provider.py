@@ -65,7 +65,7 @@ NewKey = Annotated[str, Field(min_length=1, max_length=256)]
 Scope = Annotated[VariableScope, Field(description="Who sees it.")]
 
 
-class Variables(Provider[VariablesSettings]):
+class VariablesProvider(Provider[VariablesSettings]):
     """Values by key, in scopes that agents share: of any size, read in parts, handed on by reference."""
 
     reads = Counter("reads_total", "Reads of variables, by how much was asked for.", ["part"])

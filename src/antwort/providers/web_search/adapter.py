@@ -2,21 +2,40 @@
 
 import logging
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any, Literal, TypeAlias
 from urllib.parse import urlsplit
 
 from antwort.extensions import SearchError
 from antwort.provider import (
     Context,
+    Duration,
+    Field,
     HttpAnswer,
     OutboundError,
     OutboundTimeoutError,
+    Settings,
     UnreachableError,
     call_again,
     retry_after,
 )
 
 logger = logging.getLogger(__name__)
+
+
+SafeSearch: TypeAlias = Annotated[
+    Literal["off", "moderate", "strict"], Field(description="How much adult content is left out.")
+]
+SearchTime: TypeAlias = Annotated[Duration, Field(description="Time a search may take, retries included.")]
+Retries: TypeAlias = Annotated[int, Field(ge=0, le=5, description="Tries after a failure that may pass.")]
+
+
+class EngineSettings(Settings):
+    """What every engine can be told."""
+
+    language: str | None = Field(default=None, description="Language of the results.")
+    safe_search: SafeSearch = "moderate"
+    timeout: SearchTime = 10.0
+    retries: Retries = 1
 
 
 _PASSING = frozenset({502, 503, 504})

@@ -1,31 +1,25 @@
 """Brave Search, by its web search API."""
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import model_validator
 from typing_extensions import override
 
 from antwort.extensions import Findings, SearchEngine, SearchError, SearchResult
-from antwort.provider import Context, Duration, Field, SecretStr, Settings
-from antwort.providers.web_search.adapter import ask, texts
-from antwort.providers.web_search.options import Options
+from antwort.provider import Context, Field, SecretStr
+from antwort.providers.web_search.adapter import EngineSettings, ask, texts
+from antwort.providers.web_search.options import SearchOptions
 
 _API = "https://api.search.brave.com/res/v1/web/search"
 _MOST = 20
 """Results of one answer."""
 
 
-class BraveSettings(Settings):
+class BraveSettings(EngineSettings):
     """Brave's API."""
 
     url: str = Field(default=_API, pattern=r"^https?://", description="Its address.")
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
-    language: str | None = Field(default=None, description="Language of the results.")
-    safe_search: Literal["off", "moderate", "strict"] = Field(
-        default="moderate", description="How much adult content is left out."
-    )
-    timeout: Duration = Field(default=10.0, description="Time a search may take, retries included.")
-    retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
 
     @model_validator(mode="after")
     def _has_a_key(self) -> Self:
@@ -43,7 +37,7 @@ class Brave(SearchEngine):
 
     @override
     async def search(self, ctx: Context, query: str, max_results: int) -> Findings:
-        settings, options = self._settings, Options.of(ctx)
+        settings, options = self._settings, SearchOptions.of(ctx)
         params = {
             "q": query[:400],
             "count": str(min(max_results, _MOST)),
@@ -70,7 +64,7 @@ class Brave(SearchEngine):
             raise SearchError("The answer of the search backend cannot be read.") from None
 
 
-def _location(options: Options) -> dict[str, str]:
+def _location(options: SearchOptions) -> dict[str, str]:
     """Tell where the user is, as far as the request did."""
     known = {"x-loc-city": options.city, "x-loc-state-name": options.region, "x-loc-timezone": options.timezone}
     return {name: value for name, value in known.items() if value and value.isascii() and value.isprintable()}

@@ -11,7 +11,7 @@ Size = Literal["low", "medium", "high"]
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class SearchOptions:
     """The tool as a request names it; a wish that cannot be read is a FunctionError, never dropped."""
 
     allowed_domains: tuple[str, ...] = ()
@@ -25,12 +25,12 @@ class Options:
     timezone: str = ""
 
     @classmethod
-    def of(cls, ctx: Context) -> "Options":
+    def of(cls, ctx: Context) -> "SearchOptions":
         """Read the options of a call."""
         return cls.read(ctx.options)
 
     @classmethod
-    def read(cls, options: Mapping[str, Any]) -> "Options":
+    def read(cls, options: Mapping[str, Any]) -> "SearchOptions":
         """Read the options of a tool."""
         size = options.get("search_context_size")
         if size not in (None, "low", "medium", "high"):  # no set: what was sent may not be hashable

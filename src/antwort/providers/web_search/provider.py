@@ -26,7 +26,7 @@ from antwort.provider import (
     html_line,
 )
 from antwort.providers.web_search import report
-from antwort.providers.web_search.options import Options, Size
+from antwort.providers.web_search.options import SearchOptions, Size
 from antwort.providers.web_search.pages import PageReading, read_page
 from antwort.providers.web_search.settings import WebSearchSettings
 from antwort.providers.web_search.urls import normalised, within
@@ -55,8 +55,8 @@ class WebSearchTool(HostedTool):
     offered_with: tuple[str, ...] = ("open_page", "find_in_page")
 
     @override
-    def check(self, tool: Mapping[str, Any]) -> Options:
-        return Options.read(tool)
+    def check(self, tool: Mapping[str, Any]) -> SearchOptions:
+        return SearchOptions.read(tool)
 
     @override
     def begin(self, call: HostedCall) -> JSON:
@@ -172,7 +172,7 @@ class WebSearch(Provider[WebSearchSettings]):
         self, ctx: Context, query: Annotated[str, Field(description="What to look for, in a few words.")]
     ) -> ToolResult:
         """Search the web. Returns numbered results with title, URL and snippet; cite them by number, as in [1]."""
-        options = Options.of(ctx)
+        options = SearchOptions.of(ctx)
         query = " ".join(query.split())[:_LONGEST_QUERY]
         if not query:
             raise FunctionError("The query is empty. Say what to look for (empty query).")
@@ -184,7 +184,7 @@ class WebSearch(Provider[WebSearchSettings]):
         text = report.results(ctx, query, found, said, options)
         return ToolResult(text, item=_search_item(query, found, options.size))
 
-    async def _search_measured(self, ctx: Context, query: str, options: Options) -> Findings:
+    async def _search_measured(self, ctx: Context, query: str, options: SearchOptions) -> Findings:
         """Search, count how it ended, and take the time."""
         backend, limit = self._engine, self.settings.timeout
         started, status = time.perf_counter(), "error"
@@ -203,7 +203,7 @@ class WebSearch(Provider[WebSearchSettings]):
             self.duration.labels(backend).observe(time.perf_counter() - started)
         return said
 
-    async def _search(self, ctx: Context, query: str, options: Options) -> Findings:
+    async def _search(self, ctx: Context, query: str, options: SearchOptions) -> Findings:
         wanted = options.allowed_domains or self.settings.allow_domains
         sifts = bool(wanted or self.settings.deny_domains)
         if 0 < len(wanted) <= _SITES:
@@ -214,7 +214,7 @@ class WebSearch(Provider[WebSearchSettings]):
             raise SearchError(report.no_engine(said))
         return said
 
-    def _sifted(self, said: Findings, options: Options) -> list[SearchResult]:
+    def _sifted(self, said: Findings, options: SearchOptions) -> list[SearchResult]:
         """Return the results to show: clean, each page once, of wanted domains, as many as there may be."""
         most = self.settings.max_results
         if options.size == "low":
@@ -232,7 +232,7 @@ class WebSearch(Provider[WebSearchSettings]):
                 break
         return list(found.values())
 
-    def _admits(self, host: str, options: Options) -> bool:
+    def _admits(self, host: str, options: SearchOptions) -> bool:
         own = self.settings
         if within(host, own.deny_domains):
             return False
@@ -250,7 +250,7 @@ class WebSearch(Provider[WebSearchSettings]):
         start: Annotated[int, Field(ge=0, description="The character to start at, for the next piece.")] = 0,
     ) -> ToolResult:
         """Open a web page and read its text."""
-        options = Options.of(ctx)
+        options = SearchOptions.of(ctx)
         if not options.live:
             return ToolResult(report.not_live("The page was not opened"))
         url, page = await self._open(ctx, url, options)
@@ -268,13 +268,13 @@ class WebSearch(Provider[WebSearchSettings]):
         pattern: Annotated[str, Field(min_length=1, description="The text to find; capitals do not matter.")],
     ) -> ToolResult:
         """Find a text in a web page; returns the places where it stands."""
-        options = Options.of(ctx)
+        options = SearchOptions.of(ctx)
         if not options.live:
             return ToolResult(report.not_live("The page was not opened"))
         url, page = await self._open(ctx, url, options)
         return ToolResult(report.matches(ctx, url, page, pattern))
 
-    async def _open(self, ctx: Context, url: str, options: Options) -> tuple[str, HtmlPage]:
+    async def _open(self, ctx: Context, url: str, options: SearchOptions) -> tuple[str, HtmlPage]:
         """Open a page; also return its address in its one spelling."""
         url = normalised(url) or url
         if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):

@@ -6,7 +6,7 @@ from typing import Any
 
 from antwort.extensions import Findings, SearchResult
 from antwort.provider import Context, HtmlPage, Source, fenced, html_line, one_line, steady_mark
-from antwort.providers.web_search.options import Options, Size
+from antwort.providers.web_search.options import SearchOptions, Size
 
 _ORIGIN = "the web"
 _BLANK = "\n\n"
@@ -36,7 +36,7 @@ def number_of(ctx: Context, title: str, url: str) -> int:
     return ctx.sources.add(Source(title, url=url))
 
 
-def results(ctx: Context, query: str, found: Sequence[SearchResult], said: Findings, options: Options) -> str:
+def results(ctx: Context, query: str, found: Sequence[SearchResult], said: Findings, options: SearchOptions) -> str:
     """Return the results of a search, one entry for each: number, title, URL, snippet."""
     near = f" (the user is near {options.location})" if options.location else ""
     head = f'Results of a web search for "{one_line(query)}"{near}.'

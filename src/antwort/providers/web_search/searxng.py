@@ -1,15 +1,15 @@
 """SearXNG, by its JSON API."""
 
 import logging
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import model_validator
 from typing_extensions import override
 
 from antwort.extensions import Findings, SearchEngine, SearchError, SearchResult
-from antwort.provider import Context, Duration, Field, HttpAnswer, SecretStr, Settings
-from antwort.providers.web_search.adapter import ask, texts
-from antwort.providers.web_search.options import Options
+from antwort.provider import Context, Field, HttpAnswer, SecretStr
+from antwort.providers.web_search.adapter import EngineSettings, ask, texts
+from antwort.providers.web_search.options import SearchOptions
 
 logger = logging.getLogger(__name__)
 
@@ -18,18 +18,12 @@ _FACTS = 8
 """Facts of an infobox that are shown."""
 
 
-class SearXNGSettings(Settings):
+class SearXNGSettings(EngineSettings):
     """A SearXNG instance."""
 
     url: str | None = Field(default=None, pattern=r"^https?://", description="Its address.")
     api_key: SecretStr | None = Field(default=None, description="The key it wants, as a bearer token.")
     categories: list[str] = Field(default=["general"], description="The categories that are searched.")
-    language: str | None = Field(default=None, description="Language of the results.")
-    safe_search: Literal["off", "moderate", "strict"] = Field(
-        default="moderate", description="How much adult content is left out."
-    )
-    timeout: Duration = Field(default=10.0, description="Time a search may take, retries included.")
-    retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
 
     @model_validator(mode="after")
     def _has_an_address(self) -> Self:
@@ -55,7 +49,7 @@ class SearXNG(SearchEngine):
             "safesearch": _SAFE_SEARCH[settings.safe_search],
             "categories": ",".join(settings.categories),
         }
-        language = Options.of(ctx).locale(settings.language)
+        language = SearchOptions.of(ctx).locale(settings.language)
         if language is not None:
             params["language"] = language
         headers = {"accept": "application/json"}

@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import PositiveInt, field_validator
 
 from antwort.extensions import SEARCH_ENGINES, Choice
-from antwort.provider import Duration, Field, SecretStr, Settings
+from antwort.provider import Field, SecretStr, Settings
+from antwort.providers.web_search.adapter import Retries, SafeSearch, SearchTime
 from antwort.providers.web_search.urls import domain
 
 
@@ -27,11 +28,9 @@ class WebSearchSettings(Settings):
         pattern=r"^[a-z]{2,3}(-[A-Z]{2})?$",
         description="Language of the results, such as `en` or `de-CH`; the backend's own default if not given.",
     )
-    safe_search: Literal["off", "moderate", "strict"] = Field(
-        default="moderate", description="How much adult content is left out."
-    )
-    timeout: Duration = Field(default=10.0, description="Time a search may take, retries included.")
-    retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
+    safe_search: SafeSearch = "moderate"
+    timeout: SearchTime = 10.0
+    retries: Retries = 1
     concurrency: PositiveInt = Field(default=8, description="Searches at the same time; further ones wait.")
     categories: list[str] = Field(
         default_factory=lambda: ["general"], description="SearXNG: the categories that are searched."

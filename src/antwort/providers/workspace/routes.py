@@ -30,7 +30,7 @@ _ALL, _ONE, _FILES = "/v1/workspaces", "/v1/workspaces/{workspace_id}", "/v1/wor
 READ, WRITE = "workspace:read", "workspace:write"
 
 
-class FileObject(BaseModel):
+class WorkspaceFile(BaseModel):
     """A file of a workspace."""
 
     object: str = "workspace.file"
@@ -47,7 +47,7 @@ class DeletedWorkspace(BaseModel):
     deleted: bool = True
 
 
-class DeletedFile(BaseModel):
+class DeletedWorkspaceFile(BaseModel):
     """What is left of a file."""
 
     path: str
@@ -65,18 +65,18 @@ class WorkspaceList(BaseModel):
     has_more: bool
 
 
-class FileList(BaseModel):
+class WorkspaceFileList(BaseModel):
     """A page of files; their ids are their paths."""
 
     object: str = "list"
-    data: list[FileObject]
+    data: list[WorkspaceFile]
     first_id: str | None
     last_id: str | None
     has_more: bool
 
 
 _EXAMPLE = WorkspaceObject(id="conv_0199c2", last_active_at=1_790_000_000, bytes=8192, files=2)
-_FILE = FileObject(path="results/table.csv", bytes=1520, modified_at=1_790_000_000)
+_FILE = WorkspaceFile(path="results/table.csv", bytes=1520, modified_at=1_790_000_000)
 _IN_PATH = {"workspace_id": _EXAMPLE.id}
 _AT = {**_IN_PATH, "path": _FILE.path}
 
@@ -147,14 +147,14 @@ class WorkspaceRoutes:
         scope=READ,
         examples=[
             Example(
-                FileList(data=[_FILE], first_id=_FILE.path, last_id=_FILE.path, has_more=False).model_dump(),
+                WorkspaceFileList(data=[_FILE], first_id=_FILE.path, last_id=_FILE.path, has_more=False).model_dump(),
                 parameters=_IN_PATH,
             )
         ],
     )
     async def list_workspace_files(
         self, ctx: Context, workspace_id: str, *, limit: Limit = 1000, after: After = None
-    ) -> FileList:
+    ) -> WorkspaceFileList:
         """List the files of a workspace by their paths."""
         ctx.require_owner(workspace_id, "read", param="workspace_id")
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
@@ -163,7 +163,7 @@ class WorkspaceRoutes:
         found = sorted(map(_shown, listed), key=lambda file: file.path)
         rest = [file for file in found if after is None or file.path > after]
         data = rest[:limit]
-        return FileList(
+        return WorkspaceFileList(
             data=data,
             first_id=data[0].path if data else None,
             last_id=data[-1].path if data else None,
@@ -180,7 +180,7 @@ class WorkspaceRoutes:
     )
     async def upload_workspace_file(
         self, ctx: Context, request: Request, workspace_id: str, path: FilePath
-    ) -> FileObject:
+    ) -> WorkspaceFile:
         """Store the body as a file; the workspace, and folders on the way, are made if they are not there."""
         ctx.require_owner(workspace_id, "write", param="workspace_id")
         with _refusing():
@@ -210,19 +210,19 @@ class WorkspaceRoutes:
         "DELETE",
         _FILES,
         scope=WRITE,
-        examples=[Example(DeletedFile(path=_FILE.path).model_dump(), parameters=_AT)],
+        examples=[Example(DeletedWorkspaceFile(path=_FILE.path).model_dump(), parameters=_AT)],
     )
-    async def delete_workspace_file(self, ctx: Context, workspace_id: str, path: FilePath) -> DeletedFile:
+    async def delete_workspace_file(self, ctx: Context, workspace_id: str, path: FilePath) -> DeletedWorkspaceFile:
         """Delete a file."""
         ctx.require_owner(workspace_id, "write", param="workspace_id")
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
         with _refusing():
             await asyncio.to_thread(self.folders.files(folder).delete, path)
-        return DeletedFile(path=path)
+        return DeletedWorkspaceFile(path=path)
 
 
-def _shown(file: FoundFile) -> FileObject:
-    return FileObject(path=file.shown_path, bytes=file.size, modified_at=file.changed // 1_000_000_000)
+def _shown(file: FoundFile) -> WorkspaceFile:
+    return WorkspaceFile(path=file.shown_path, bytes=file.size, modified_at=file.changed // 1_000_000_000)
 
 
 @contextlib.contextmanager

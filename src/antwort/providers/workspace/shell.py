@@ -23,6 +23,7 @@ from antwort.provider import (
     ItemEvent,
     SandboxLimits,
     ToolResult,
+    without_middle,
 )
 
 ITEM = "shell_call"
@@ -42,7 +43,7 @@ _NO_ROOM = os.strerror(errno.ENOSPC).encode()
 DELETED = "The workspace was deleted while the command ran: the command was ended, and the files are gone."
 _LONGEST = 100_000
 """Bytes of a command; the kernel takes a little more."""
-_SHOWN = 100_000
+_LONGEST_OUTPUT = 100_000
 """Characters of the output that an item shows."""
 _PIECE = 1 << 16
 """Bytes that are read as text before others have their turn."""
@@ -213,7 +214,10 @@ def _ending(done: Mapping[str, Any]) -> str:
 
 def _failed(text: str) -> JSON:
     outcome = {"type": "exit", "exit_code": 1}
-    return {"max_output_length": _SHOWN, "output": [{"stdout": "", "stderr": _cut(text), "outcome": outcome}]}
+    return {
+        "max_output_length": _LONGEST_OUTPUT,
+        "output": [{"stdout": "", "stderr": without_middle(text, _LONGEST_OUTPUT), "outcome": outcome}],
+    }
 
 
 class Said(Struct, frozen=True):
@@ -235,8 +239,14 @@ def item_fields(workspace_id: str, done: Finished, said: Said) -> JSON:
         outcome = {"type": "exit", "exit_code": 137 if done.exit_code is None else done.exit_code}
     return {
         "environment": {"type": _REFERENCE, "container_id": workspace_id},
-        "max_output_length": _SHOWN,
-        "output": [{"stdout": _cut(said.stdout), "stderr": _cut(said.stderr), "outcome": outcome}],
+        "max_output_length": _LONGEST_OUTPUT,
+        "output": [
+            {
+                "stdout": without_middle(said.stdout, _LONGEST_OUTPUT),
+                "stderr": without_middle(said.stderr, _LONGEST_OUTPUT),
+                "outcome": outcome,
+            }
+        ],
     }
 
 
@@ -272,10 +282,3 @@ async def _text(data: bytes) -> str:
         pieces.append(decoder.decode(data[start : start + _PIECE]))
         await asyncio.sleep(0)  # others have their turn
     return "".join([*pieces, decoder.decode(b"", final=True)])
-
-
-def _cut(text: str) -> str:
-    if len(text) <= _SHOWN:
-        return text
-    half = _SHOWN // 2
-    return f"{text[:half]}\n[… {len(text) - 2 * half:,} characters …]\n{text[-half:]}"

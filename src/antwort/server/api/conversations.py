@@ -50,24 +50,24 @@ def _checked_id(value: str) -> str:
 ConversationId = Annotated[str, Field(max_length=64), AfterValidator(_checked_id)]
 
 
-class _Body(BaseModel):
+class _ConversationBody(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
 
 
-class CreateConversation(_Body):
+class CreateConversation(_ConversationBody):
     """A request for a conversation."""
 
     items: Items | None = None
     metadata: Metadata | None = None
 
 
-class UpdateConversation(_Body):
+class UpdateConversation(_ConversationBody):
     """New metadata for a conversation, in place of the old."""
 
     metadata: Metadata | None
 
 
-class CreateItems(_Body):
+class CreateItems(_ConversationBody):
     """Items to add to a conversation."""
 
     items: Annotated[Items, Field(min_length=1)]

@@ -5,7 +5,7 @@ import errno
 import socket
 from collections.abc import Callable
 
-from antwort.server.http.client_connections import Connections, Room
+from antwort.server.http.client_connections import ConnectionRoom, Connections
 
 _AT_ONCE = 64
 """Connections that are taken before others get their turn."""
@@ -59,7 +59,7 @@ class Acceptor:
             if number and self._connections.is_full(len(self._coming)):
                 return  # only one surely waits, and others would make room for nobody
             room = self._connections.room(len(self._coming))
-            if room is Room.LATER:
+            if room is ConnectionRoom.LATER:
                 self.pause()
                 return
             try:
@@ -73,7 +73,7 @@ class Acceptor:
                 self.pause()
                 return
             sock.setblocking(False)
-            self._begin(sock, is_refused=room is Room.NONE)
+            self._begin(sock, is_refused=room is ConnectionRoom.NONE)
         self._batch = min(2 * most, _AT_ONCE)
 
     def _begin(self, sock: socket.socket, *, is_refused: bool) -> None:

@@ -28,7 +28,7 @@ NO_REQUEST = "closed %d connections that had not sent a request in time (server.
 TOO_MANY_IDLE = "closed %d idle connections of addresses with too many (server.connections.max_idle_per_address)"
 
 
-class Room(enum.Enum):
+class ConnectionRoom(enum.Enum):
     """Whether another connection can be taken."""
 
     FREE = "free"
@@ -94,19 +94,19 @@ class Connections:
 
     # --- room --------------------------------------------------------------------------------------------------------
 
-    def room(self, coming: int) -> Room:
+    def room(self, coming: int) -> ConnectionRoom:
         """Tell whether another connection can be taken, at the cost of an idle one if there are too many.
 
         `coming` are those that were taken and are not here yet.
         """
         if not self.is_full(coming):
-            return Room.FREE
+            return ConnectionRoom.FREE
         leaving = len(self._leaving)
         if leaving + coming >= min(LEAVING, max(4, self._most // 4)):  # each has a file handle, too
-            return Room.LATER
+            return ConnectionRoom.LATER
         if self._make_room():
-            return Room.FREE
-        return Room.LATER if self._waiting or coming else Room.NONE
+            return ConnectionRoom.FREE
+        return ConnectionRoom.LATER if self._waiting or coming else ConnectionRoom.NONE
 
     def is_full(self, coming: int) -> bool:
         """Tell whether as many connections are open as may be, but for those that are leaving."""

@@ -21,10 +21,10 @@ from antwort.extensions import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.listener import WorkerListener
 from antwort.providers.file_search.ingestion.messages import (
-    Answer,
     Job,
     NewChunk,
     ServerAddress,
+    ServerAnswer,
     connect,
     receive,
     send,
@@ -35,7 +35,7 @@ from antwort.providers.file_search.ingestion.worker import IngestionWorker
 VECTOR = array("f", [0.5] * DIMENSIONS).tobytes()
 CHUNK = messages.Write([NewChunk(0, "tea", [VECTOR])])
 DONE = messages.Complete([(0, 3, 0, 0, 0)], [""])
-Ask = Callable[[messages.Request], Awaitable[Answer]]
+Ask = Callable[[messages.Request], Awaitable[ServerAnswer]]
 
 
 @pytest.fixture
@@ -54,9 +54,9 @@ async def worker(address: Path) -> AsyncIterator[Ask]:
     """Be a worker."""
     reader, writer = await connect(ServerAddress.read(address))
 
-    async def ask(request: messages.Request) -> Answer:
+    async def ask(request: messages.Request) -> ServerAnswer:
         await send(writer, request)
-        return msgspec.msgpack.decode(await receive(reader), type=Answer)
+        return msgspec.msgpack.decode(await receive(reader), type=ServerAnswer)
 
     try:
         yield ask
@@ -92,7 +92,7 @@ async def test_only_whoever_reads_the_file_is_let_in(stage: IngestionStage, addr
         await connect(ServerAddress(ServerAddress.read(address).port, "a guess"))
     reader, writer = await asyncio.open_connection("127.0.0.1", ServerAddress.read(address).port)
     await send(writer, messages.Claim())
-    assert msgspec.msgpack.decode(await receive(reader), type=Answer).error is not None
+    assert msgspec.msgpack.decode(await receive(reader), type=ServerAnswer).error is not None
     assert await reader.read() == b""
     writer.close()
 
@@ -114,7 +114,7 @@ async def test_a_file_that_is_removed_meanwhile_leaves_nothing_behind(stage: Ing
     store, file_id = attached(stage)
     async with worker(address) as ask:
         await job_of(ask)
-        assert await ask(CHUNK) == Answer()
+        assert await ask(CHUNK) == ServerAnswer()
         assert usage(stage, store) == 3
         stage.client.vector_stores.files.delete(file_id, vector_store_id=store)
         assert usage(stage, store) == 0
@@ -131,9 +131,9 @@ async def test_a_file_that_is_attached_again_meanwhile_is_read_again(stage: Inge
         stage.client.vector_stores.files.create(store, file_id=file_id, attributes={"n": 2})
         assert (await ask(CHUNK)).lost
         await job_of(ask)
-        assert await ask(CHUNK) == await ask(CHUNK) == Answer(), "what is written twice is there once"
+        assert await ask(CHUNK) == await ask(CHUNK) == ServerAnswer(), "what is written twice is there once"
         assert usage(stage, store) == 3
-        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
+        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == ServerAnswer()
     done = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
     assert (done.status, done.attributes) == ("completed", {"n": 2})
 
@@ -173,7 +173,7 @@ async def test_what_another_server_attaches_while_a_job_ends_counts(
         monkeypatch.undo()
         await job_of(ask)
         await ask(CHUNK)
-        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
+        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == ServerAnswer()
     done = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
     assert (done.status, done.attributes) == ("completed", {"n": 2})
 
@@ -191,7 +191,7 @@ async def test_what_another_process_of_the_server_has_had_read_does_not_wait_her
     async with worker(address) as ask:
         assert (await job_of(ask)).file_id == done[1]
         await ask(CHUNK)
-        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == Answer()
+        assert await ask(messages.Complete([(0, 3, 0, 0, 0)], [""])) == ServerAnswer()
     assert on_loop(stage.served, beside.depth()) == 1
     assert beside.waiting == 1, "the other one"
     stage.client.vector_stores.files.delete(waiting[1], vector_store_id=waiting[0])
@@ -232,8 +232,8 @@ def known(stage: IngestionStage, store: str) -> int:
 async def index(ask: Ask) -> None:
     """Do the next job."""
     await job_of(ask)
-    assert await ask(CHUNK) == Answer()
-    assert await ask(DONE) == Answer()
+    assert await ask(CHUNK) == ServerAnswer()
+    assert await ask(DONE) == ServerAnswer()
 
 
 async def test_a_file_counts_once_though_its_store_is_counted_while_it_is_written(
@@ -246,7 +246,7 @@ async def test_a_file_counts_once_though_its_store_is_counted_while_it_is_writte
         await ask(CHUNK)
         record = on_loop(stage.served, stores.get("default", store))
         assert not on_loop(stage.served, stores.counts.recount([record]))
-        assert await ask(DONE) == Answer()
+        assert await ask(DONE) == ServerAnswer()
     assert known(stage, store) == usage(stage, store) == 3
 
 
@@ -298,7 +298,7 @@ async def test_a_store_that_is_deleted_meanwhile_ends_the_work(stage: IngestionS
     store, _ = attached(stage)
     async with worker(address) as ask:
         await job_of(ask)
-        assert await ask(CHUNK) == Answer()
+        assert await ask(CHUNK) == ServerAnswer()
         stage.client.vector_stores.delete(store)
         assert (await ask(CHUNK)).lost
         assert (await ask(messages.Claim(0))).value is None

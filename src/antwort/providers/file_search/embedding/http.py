@@ -270,13 +270,13 @@ _MOST = 1e30
 """What a coordinate may be: databases keep 32 bits of it."""
 
 
-class _Entry(msgspec.Struct):
+class _EmbeddingEntry(msgspec.Struct):
     embedding: list[float] | str
     index: int | None = None
 
 
 class _EmbeddingsAnswer(msgspec.Struct):
-    data: list[_Entry]
+    data: list[_EmbeddingEntry]
 
 
 _DECODER = msgspec.json.Decoder(_EmbeddingsAnswer)

@@ -10,6 +10,7 @@ from weakref import WeakValueDictionary
 
 import msgspec
 
+from antwort.extensions import VectorDatabase
 from antwort.provider import (
     Context,
     DocumentParser,
@@ -38,7 +39,6 @@ from antwort.providers.file_search.ingestion.store_files import (
 )
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class AttachedFiles:
         store_files: StoreFiles,
         queue: IngestionQueue,
         stores: VectorStores,
-        backend: VectorStoreBackend,
+        backend: VectorDatabase,
     ) -> None:
         self.files = files
         self.store_files = store_files

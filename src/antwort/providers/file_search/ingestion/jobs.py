@@ -9,6 +9,7 @@ from functools import partial
 
 import msgspec
 
+from antwort.extensions import Chunk, VectorDatabase
 from antwort.provider import FunctionError, NotFoundError
 from antwort.providers.file_search.chunks import chunk_id, windows_of
 from antwort.providers.file_search.ingestion.attached_files import AttachedFiles
@@ -17,7 +18,6 @@ from antwort.providers.file_search.ingestion.queue import MOST_ATTEMPTS, LentJob
 from antwort.providers.file_search.ingestion.store_files import FAILED, FILE, PLACES, Indexed, StoreFile, StoreFileValue
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
-from antwort.providers.file_search.vectors.base import Chunk, VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
@@ -73,7 +73,7 @@ class IngestionJobs:
         self,
         attached: AttachedFiles,
         stores: VectorStores,
-        backend: VectorStoreBackend,
+        backend: VectorDatabase,
         *,
         on_end: Callable[[str, float], None],
         on_chunks: Callable[[int], None],

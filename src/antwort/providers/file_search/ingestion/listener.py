@@ -15,7 +15,7 @@ import msgspec
 from antwort.provider import APIError, FunctionError
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.jobs import IngestionJobs, Work
-from antwort.providers.file_search.ingestion.messages import Answer, ServerAddress, connect, receive, send
+from antwort.providers.file_search.ingestion.messages import ServerAddress, ServerAnswer, connect, receive, send
 from antwort.providers.file_search.ingestion.queue import LostError
 
 logger = logging.getLogger(__name__)
@@ -86,9 +86,9 @@ class WorkerListener:
                 async with asyncio.timeout(messages.FIRST_SECONDS):
                     hello = _REQUEST.decode(await receive(reader, _FIRST_BYTES))
                 if not isinstance(hello, messages.Hello) or not hmac.compare_digest(hello.secret, self._secret):
-                    await send(writer, Answer(error="That is not the secret of this server."))
+                    await send(writer, ServerAnswer(error="That is not the secret of this server."))
                     return
-                await send(writer, Answer())
+                await send(writer, ServerAnswer())
                 self._count(hello.pid, 1)
                 try:
                     await _WorkerConnection(self._jobs).serve(reader, writer)
@@ -141,17 +141,17 @@ class _WorkerConnection:
             self._jobs.queue.give_back(work.lent)
         return work
 
-    async def _answered(self, request: messages.Request) -> Answer:
+    async def _answered(self, request: messages.Request) -> ServerAnswer:
         try:
-            return Answer(await self._answer(request))
+            return ServerAnswer(await self._answer(request))
         except LostError:
             self._give_up_work()
-            return Answer(lost=True)
+            return ServerAnswer(lost=True)
         except (FunctionError, APIError) as error:
-            return Answer(error=str(error))
+            return ServerAnswer(error=str(error))
         except Exception:
             logger.exception("file search: what a worker asked for could not be done")
-            return Answer(error="The server could not do it; its log says why.")
+            return ServerAnswer(error="The server could not do it; its log says why.")
 
     async def _answer(self, request: messages.Request) -> Any:
         jobs = self._jobs

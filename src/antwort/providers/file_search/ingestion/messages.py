@@ -129,7 +129,7 @@ class Job(Struct, frozen=True):
     """Whether tenants share the worker."""
 
 
-class Answer(Struct, frozen=True):
+class ServerAnswer(Struct, frozen=True):
     """What the server answers: a value, or what was wrong."""
 
     value: Any = None
@@ -152,7 +152,7 @@ async def connect(address: ServerAddress) -> tuple[asyncio.StreamReader, asyncio
     try:
         async with asyncio.timeout(FIRST_SECONDS):
             await send(writer, Hello(address.secret, os.getpid()))
-            answer = msgspec.msgpack.decode(await receive(reader), type=Answer)
+            answer = msgspec.msgpack.decode(await receive(reader), type=ServerAnswer)
     except BaseException:
         writer.close()
         raise
@@ -197,10 +197,10 @@ class ServerConnection:
             raise ServerError(answer.error)
         return answer.value
 
-    async def _exchange(self, request: Request) -> Answer:
+    async def _exchange(self, request: Request) -> ServerAnswer:
         async with self._turn:
             await send(self._writer, request)
-            return msgspec.msgpack.decode(await receive(self._reader), type=Answer)
+            return msgspec.msgpack.decode(await receive(self._reader), type=ServerAnswer)
 
     async def claim(self, wait: float) -> Job | None:
         """Return a job, None if there was none for a while."""

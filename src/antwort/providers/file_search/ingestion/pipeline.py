@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 from msgspec import Struct
 
+from antwort.extensions import EmbeddingClient
 from antwort.provider import Document, DocumentChunk, DocumentParser, Queues, Slots, UnreadableError, chunked
-from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.messages import Job, NewChunk, ServerConnection
 

@@ -14,6 +14,7 @@ from msgspec import Struct
 from typing_extensions import override
 
 from antwort.provider import ConflictError, Kept, NotFoundError, Records
+from antwort.providers.file_search.store_record import scanned
 
 FILE = "vector_store_file"
 JOB = "vector_store_job"
@@ -222,13 +223,9 @@ class StoreFiles:
             async for kept in self._below(tenant, kind, store_id):
                 await self._records.delete(tenant, kind, kept.id)
 
-    async def scan(self, kind: str) -> AsyncIterator[Kept]:
+    def scan(self, kind: str) -> AsyncIterator[Kept]:
         """Give the records of one kind of all tenants, oldest first."""
-        after = 0
-        while found := await self._records.scan(kind, after=after):
-            for position, kept in found:
-                after = position
-                yield kept
+        return scanned(self._records, kind)
 
     async def _below(self, tenant: str, kind: str, store_id: str) -> AsyncIterator[Kept]:
         after: str | None = None

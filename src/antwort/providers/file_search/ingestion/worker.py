@@ -7,9 +7,8 @@ from collections.abc import AsyncIterator, Coroutine
 from pathlib import Path
 from typing import Any
 
+from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
 from antwort.provider import DocumentParser, UnreadableError
-from antwort.providers.file_search.embedding.base import EmbeddingClient
-from antwort.providers.file_search.errors import EmbeddingUnavailable
 from antwort.providers.file_search.ingestion import messages
 from antwort.providers.file_search.ingestion.messages import (
     Job,

@@ -18,7 +18,7 @@ _DEAR = 10
 """How many times longer than the last look at it took nobody looks again: one that refuses is asked each time."""
 
 
-class Guarded(VectorDatabase):
+class GuardedVectors(VectorDatabase):
     """A backend behind a breaker.
 
     Once it was away, whoever comes next looks for a sign of life first, one for all, and not long for it; without one,

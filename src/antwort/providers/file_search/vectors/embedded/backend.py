@@ -252,7 +252,7 @@ def _meant(message: str) -> FunctionError:
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _DatabaseRequest:
     """A request that waits for its answer."""
 
     answer: "asyncio.Future[dict[str, Any]]"
@@ -265,7 +265,7 @@ class WorkerProcess:
     def __init__(self, process: ChildProcess) -> None:
         self._process = process
         self.pid = process.pid
-        self._waiting: deque[_Request] = deque()
+        self._waiting: deque[_DatabaseRequest] = deque()
         self._since = 0.0
         """When it began with the first of them."""
         self._reader: asyncio.Task[None] | None = None
@@ -322,7 +322,7 @@ class WorkerProcess:
         if not self._waiting:
             self._since = loop.time()
         answer: asyncio.Future[dict[str, Any]] = loop.create_future()
-        self._waiting.append(_Request(answer, seconds))
+        self._waiting.append(_DatabaseRequest(answer, seconds))
         return answer
 
     async def _answered(self, answer: "asyncio.Future[dict[str, Any]]") -> dict[str, Any]:

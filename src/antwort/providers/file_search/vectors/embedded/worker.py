@@ -53,7 +53,7 @@ _OLD = ".old"
 """What is being created, and what is being deleted: neither is a collection."""
 
 
-class Worker:
+class DatabaseWorker:
     """Does what it is asked, one thing after the other."""
 
     def __init__(self, folder: Path) -> None:
@@ -323,7 +323,7 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
     if not lock.take(_LOCK_SECONDS):
         send({"error": "locked"})
         return
-    worker = Worker(folder)
+    worker = DatabaseWorker(folder)
     worker.tidy()
     send({"value": "ready"})
     while len(head := requests.read(4)) == 4:

@@ -130,17 +130,13 @@ class Pgvector(VectorDatabase):
 
     @override
     async def delete(self, name: str, *, tenant: str, file_id: str | None = None, vector_store_id: str = "") -> None:
-        where, values = statements.scope(checked_name(name), tenant, vector_store_id, file_id)
-        statement = sql.SQL("DELETE FROM {} WHERE {}").format(statements.table(name), where)
-
-        async def remove(connection: VectorConnection) -> None:
-            await connection.execute(statement, values)
-
-        await self._transactions.run(remove)
+        await self._delete_where(name, *statements.scope(checked_name(name), tenant, vector_store_id, file_id))
 
     @override
     async def remove(self, name: str, ids: Sequence[str], *, tenant: str, vector_store_id: str = "") -> None:
-        where, values = statements.ids_scope(checked_name(name), ids, tenant, vector_store_id)
+        await self._delete_where(name, *statements.ids_scope(checked_name(name), ids, tenant, vector_store_id))
+
+    async def _delete_where(self, name: str, where: sql.Composable, values: Sequence[object]) -> None:
         statement = sql.SQL("DELETE FROM {} WHERE {}").format(statements.table(name), where)
 
         async def remove(connection: VectorConnection) -> None:

@@ -151,7 +151,7 @@ class Nothing(Struct):
     """What nobody needs to know."""
 
 
-class _Answer(Struct):
+class _RestAnswer(Struct):
     result: Raw
 
 
@@ -184,7 +184,7 @@ class QdrantRest:
     ) -> T:
         """Return the result of a request; with `wait`, when it is done."""
         answer = await self._answer(method, path, body, wait=wait, most=most)
-        return self._read(self._read(answer, _Answer).result, kind)
+        return self._read(self._read(answer, _RestAnswer).result, kind)
 
     async def root(self) -> Version:
         """Return what the server is."""
