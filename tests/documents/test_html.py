@@ -318,7 +318,7 @@ def test_a_long_text_is_tidied_as_short_ones_are(gap: str) -> None:
     words = 60_000
     text = read_html("<p>" + f"word{gap}" * words + "</p>").text
     assert text == " ".join(["word"] * words)
-    code = read_html("<pre>" + "word \n \n\n" * words + "</pre>").text
+    code = read_html("<pre>" + "word\n\n\n" * words + "</pre>").text
     assert code == "\n\n".join(["word"] * words)
 
 

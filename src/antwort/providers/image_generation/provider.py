@@ -23,7 +23,7 @@ from antwort.provider import (
     ToolResult,
     function,
 )
-from antwort.providers.image_generation.server import ImageError, ImageServer, InputFile, Order
+from antwort.providers.image_generation.server import ImageError, ImageServer, InputFile, Order, Picture
 from antwort.providers.image_generation.settings import ImageGenerationSettings
 from antwort.providers.image_generation.tool import LIKE, SHOWN, ImageTool, Options, with_given
 
@@ -104,21 +104,18 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         if edits and options.input_fidelity is not None:
             fields["input_fidelity"] = options.input_fidelity
 
-        async def show(partial: JSON) -> None:
-            index = partial.get("partial_image_index") or 0
-            data = {"partial_image_b64": partial["b64_json"], "partial_image_index": index}
+        async def show(partial: Picture) -> None:
+            data: JSON = {"partial_image_b64": partial.base64, "partial_image_index": partial.index}
             await ctx.event("partial_image", **data, **_like(partial, options))
 
         picture = await self._server.make(ctx, Order(fields, images, mask, options.partial_images), show)
-        if len(picture.base64) * 3 // 4 > self.settings.max_bytes:
-            raise ImageError("The picture is larger than it may be. Ask for a smaller one.")
         item = {
             "result": picture.base64,
             "action": "edit" if edits else "generate",
             "revised_prompt": picture.revised_prompt or prompt,
-            **_like(picture.like, options),
+            **_like(picture, options),
         }
-        seen = [Image.of(picture.data)] if ctx.sees_images else []
+        seen = [picture.image] if ctx.sees_images else []
         return ToolResult(SHOWN, item=item, images=seen)
 
     async def _read(self, ctx: Context, part: Mapping[str, Any]) -> InputFile:
@@ -144,7 +141,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         return InputFile(data, Image.of(data).media_type)
 
 
-def _like(said: Mapping[str, Any], options: Options) -> JSON:
+def _like(picture: Picture, options: Options) -> JSON:
     """Return what a picture is like: what the server says about it, else what was asked for."""
-    given = {name: said.get(name) or options.fields.get(name) for name in LIKE}
+    given = {name: picture.like.get(name) or options.fields.get(name) for name in LIKE}
     return {name: value for name, value in given.items() if isinstance(value, str)}
