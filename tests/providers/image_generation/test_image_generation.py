@@ -239,9 +239,11 @@ def painted(tmp_path: Path, reply: Reply, *, partial_images: int = 2, **settings
         section = {"image_generation": {"enabled": True, "settings": {"url": f"{found.url}/v1", **settings}}}
         with served(tmp_path, PAINTING, section=section) as stage:
             tools: Any = [{**TOOL, "partial_images": partial_images}]
-            events = list(stage.client().responses.create(model="scripted", input="Paint.", tools=tools, stream=True))
+            events: list[Any] = list(
+                stage.client().responses.create(model="scripted", input="Paint.", tools=tools, stream=True)
+            )
     *events, last = events
-    return made(last.response), [event for event in events if event.type.endswith("partial_image")]  # type: ignore[attr-defined]
+    return made(last.response), [event for event in events if event.type.endswith("partial_image")]
 
 
 def encoded(size: int = 0) -> str:
