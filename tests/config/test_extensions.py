@@ -16,8 +16,9 @@ KIND: ExtensionKind[Any] = ExtensionKind(
     "antwort.search_engines", "search engine", default="searxng", members=("search",), has_around=True
 )
 MODULE = """
-from pydantic import SecretStr
+from pydantic import SecretStr, model_validator
 from antwort.config import Settings
+from antwort.errors import ConfigError
 
 class OwnSettings(Settings):
     index: str
@@ -41,6 +42,42 @@ class Broken:
         raise RuntimeError(f"no {settings.token.get_secret_value()}")
     def search(self): ...
 
+class Odd(BaseException):
+    def __str__(self):
+        raise RuntimeError
+
+class Exiting:
+    def __init__(self, settings: OwnSettings, *parts):
+        raise Odd
+
+class Telling:
+    def __init__(self, settings: OwnSettings, *parts):
+        raise ConfigError(f"no {settings.token.get_secret_value()}")
+
+class Hinted:
+    def __init__(self, settings: "1 / 0", *parts): ...
+
+class OddSettings(OwnSettings):
+    @model_validator(mode="after")
+    def check_depth(self):
+        if self.depth == 2:
+            raise SystemExit(f"no {self.token.get_secret_value()}")
+        raise ValueError(f"no {self.token.get_secret_value()}")
+
+class Checked:
+    def __init__(self, settings: OddSettings, *parts): ...
+
+class Unprintable:
+    def __repr__(self):
+        raise RuntimeError
+
+async def later(settings: OwnSettings, *parts): ...
+
+def nothing(settings: OwnSettings, *parts): ...
+
+for one in (Exiting, Telling, Hinted, Checked):
+    one.search = print
+odd = Unprintable()
 value = 3
 """
 
@@ -122,6 +159,25 @@ def test_what_it_raises_is_told_without_its_secrets(file: str) -> None:
     assert told.startswith("search.engine: the search engine ")
     assert "RuntimeError: no ********; repair or update it, or choose another" in told
     assert "geheim" not in told
+
+
+@pytest.mark.parametrize(
+    ("name", "depth", "message"),
+    [
+        ("Exiting", 1, "cannot be used: Odd; repair"),
+        ("Telling", 1, "no ********"),
+        ("Hinted", 1, "does not say which settings it takes"),
+        ("Checked", 1, "no ********"),
+        ("Checked", 2, "cannot be used: SystemExit: no ********"),
+        ("odd", 1, "is no class, but an object of Unprintable"),
+        ("later", 1, "makes no search engine, but coroutine"),
+        ("nothing", 1, "makes no search engine, but NoneType"),
+    ],
+)
+def test_whatever_it_does_is_an_error_of_the_configuration(name: str, depth: int, message: str, file: str) -> None:
+    told = refused({"use": f"{file}:{name}", "index": "a", "depth": depth, "token": "hush"})
+    assert message in told
+    assert "hush" not in told
 
 
 def test_a_package_that_is_broken_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

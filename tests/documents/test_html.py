@@ -2,6 +2,7 @@
 
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -298,3 +299,33 @@ def test_a_page_is_decoded_as_it_says_or_as_its_server_says(data: bytes, charset
 def test_what_is_hidden_deep_inside_a_page_stays_hidden() -> None:
     page = read_html("<div>" * 100 + "<p hidden>HIDDEN</p><p>shown</p>" + "</div>" * 100 + "<p hidden>HIDDEN</p>")
     assert page.text == "shown"
+
+
+def test_a_row_with_very_many_cells_is_read_in_time_that_grows_with_their_number() -> None:
+    cells = 60_000
+    begun = time.thread_time()
+    assert read_html("<table><tr>" + "<td>x" * cells).text.count("x") == cells
+    assert time.thread_time() - begun < 5
+
+
+def test_a_page_ends_at_more_brackets_than_there_may_be_tags() -> None:
+    assert read_html("<p>before</p>" + "< " * 1000, HtmlLimits(tags=100)).text == "before"
+    assert read_html("<p>before</p>" + "< " * 10, HtmlLimits(tags=100)).text.count("<") == 10
+
+
+@pytest.mark.parametrize("gap", [" ", " \n \n", "\t\n", "\x01 "])
+def test_a_long_text_is_tidied_as_short_ones_are(gap: str) -> None:
+    words = 60_000
+    text = read_html("<p>" + f"word{gap}" * words + "</p>").text
+    assert text == " ".join(["word"] * words)
+    code = read_html("<pre>" + "word\n\n\n" * words + "</pre>").text
+    assert code == "\n\n".join(["word"] * words)
+
+
+@pytest.mark.parametrize("before", range(49_990, 50_010))
+def test_tags_and_attributes_are_read_wherever_they_stand_in_a_long_page(before: int) -> None:
+    assert read_html(
+        "x" * before + "<!-- a --><b>y</b></ z><p hidden>no</p><div " + "a=b " * 30_000 + ">z</div>"
+    ).text == ("x" * before + "y\nz")
+    hidden = "a:b;" * (before // 4) + "display:none"
+    assert read_html(f'<p style="{hidden}">no</p>yes').text == "yes"

@@ -22,7 +22,7 @@ from antwort.config.origins import Origin
 from antwort.config.problems import problems_of
 from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.settings import Choice, Extension, Settings, is_secret_type
-from antwort.errors import ConfigError, DefinitionError, did_you_mean
+from antwort.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 
@@ -94,26 +94,40 @@ class ExtensionKind(Generic[T]):
         if not isinstance(name, str) or (":" in name) != (key == "use"):
             meant = "'module:Class' or 'path/to/file.py:Class'" if key == "use" else f"the name of a {self.noun}"
             _refuse((key,), f"must be {meant}", name)
-        target = self._loaded(self._find(name, (key,), name), (key,), name)
-        return Extension(name, self._as_given(self._settings_type(target, (key,), name), own))
+        found = self._find(name, (key,), name)
+        target = self._loaded(found, (key,), name)
+        return Extension(name, self._as_given(found, self._settings_type(target, (key,), name), own))
 
-    def _as_given(self, model: type[Settings], own: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _as_given(self, found: _Found, model: type[Settings], own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Check and return what is given; what is not may yet come from the settings around."""
         try:
-            settings = model.model_validate(own)
+            settings = self._validated(found, model, own)
+        except ConfigError as error:
+            _refuse((), error.message, None)
         except ValidationError as error:
-            problems = [(one.key, one.message) for one in problems_of(error, model, own, origin_of=lambda _: _GIVEN)]
+            hidden = _secrets(model, own)
+            problems = [
+                (one.key, _masked(one.message, hidden))
+                for one in problems_of(error, model, own, origin_of=lambda _: _GIVEN)
+            ]
             if self._has_around:
                 problems = [(key, message) for key, message in problems if _holds(own, key)]
             if problems:
                 raise _error((_place(own, key), _told(own, key, message), None) for key, message in problems) from None
-            fields = model.model_fields
-            hidden = {key for key in own if key in fields and is_secret_type(fields[key].annotation)}
             return {
-                key: SecretStr(value) if key in hidden and isinstance(value, str) else value
+                key: SecretStr(value) if isinstance(value, str) and _is_secret(model, key) else value
                 for key, value in own.items()
             }
         return {name: getattr(settings, name) for name in settings.model_fields_set}
+
+    def _validated(self, found: _Found, model: type[Settings], values: Mapping[str, Any]) -> Settings:
+        """Check settings; whatever their class raises besides a ValidationError is a ConfigError."""
+        try:
+            return model.model_validate(values)
+        except (ValidationError, KeyboardInterrupt):
+            raise
+        except BaseException as error:
+            raise self._broken(found, error, _secrets(model, values)) from error
 
     def _find(self, name: str, at: Sequence[str], value: object) -> _Found:
         try:
@@ -178,7 +192,7 @@ class ExtensionKind(Generic[T]):
         except BaseException as error:
             raise self._broken(found, error) from error
         if not callable(target):
-            raise ConfigError(f"the {self.noun} '{found.name}' of {found.origin} is no class, but {target!r:.80}")
+            raise ConfigError(f"the {self.noun} '{found.name}' of {found.origin} is no class, but {_shown(target)}")
         made = _class_of(target)
         missing = [one for one in self._members if inspect.isclass(made) and not hasattr(made, one)]
         if missing:
@@ -218,14 +232,14 @@ class ExtensionKind(Generic[T]):
         try:
             found = self.find(name)
             target = self._load(found)
-            settings = self._settings(target, choice, around or {}, key)
+            settings = self._settings(found, target, choice, around or {}, key)
             return self._made(found, target, settings, parts)
         except ConfigError as error:
             if error.where is not None or error.message.startswith(key):
                 raise
             raise ConfigError(f"{key}: {error.message}", where=where) from error
 
-    def _settings(self, target: Any, choice: Choice, around: Mapping[str, Any], key: str) -> Settings:
+    def _settings(self, found: _Found, target: Any, choice: Choice, around: Mapping[str, Any], key: str) -> Settings:
         model = settings_type(target)
         section = around.get(choice if isinstance(choice, str) else choice.name)
         if not isinstance(section, model):
@@ -237,19 +251,29 @@ class ExtensionKind(Generic[T]):
         if isinstance(choice, Extension):
             values |= choice.given
         try:
-            return model.model_validate(values)
+            return self._validated(found, model, values)
         except ValidationError as error:
             problems = problems_of(error, model, values, origin_of=lambda _: _GIVEN)
             told = [f"{one.key}: {one.message}" if one.key else one.message for one in problems]
-            raise ConfigError(f"{key}: {'; '.join(told)}") from None
+            raise ConfigError(f"{key}: {_masked('; '.join(told), _secrets(model, values))}") from None
 
     def _made(self, found: _Found, target: Any, settings: Settings, parts: Sequence[object]) -> T:
+        hidden = [*secret_values(settings)]
         try:
-            return cast("T", target(settings, *parts))
-        except (ConfigError, KeyboardInterrupt):
+            made = target(settings, *parts)
+        except ConfigError as error:
+            raise ConfigError(_masked(error.message, hidden), where=error.where) from error
+        except KeyboardInterrupt:
             raise
         except BaseException as error:
-            raise self._broken(found, error, secret_values(settings)) from error
+            raise self._broken(found, error, hidden) from error
+        if made is None or inspect.iscoroutine(made):
+            if inspect.iscoroutine(made):
+                made.close()
+            raise ConfigError(
+                f"the {self.noun} '{found.name}' of {found.origin} makes no {self.noun}, but {type(made).__name__}"
+            )
+        return cast("T", made)
 
 
 def _class_of(target: Any) -> Any:
@@ -264,7 +288,9 @@ def settings_type(target: Callable[..., Any]) -> type[Settings]:
     try:
         hints = type_hints(made, name=name)
         first = next(one for one in inspect.signature(made).parameters if one != "self")
-    except (DefinitionError, StopIteration, ValueError):
+    except KeyboardInterrupt:
+        raise
+    except BaseException:  # noqa: BLE001 - a hint may be a text, which is executed
         first, hints = "", {}
     hint = hints.get(first)
     if not inspect.isclass(hint) or not issubclass(hint, Settings):
@@ -295,10 +321,36 @@ def _imported(use: str) -> Any:
 
 
 def _one_line(error: BaseException, hidden: Iterable[str]) -> str:
-    text = f"{type(error).__name__}: {error}"
+    try:
+        text = f"{type(error).__name__}: {error}"
+    except BaseException:  # noqa: BLE001 - a text that cannot be had tells nothing, whatever its author raises
+        text = type(error).__name__
+    return mask_urls(" ".join(_masked(text, hidden).split()))[:_LONGEST_CAUSE]
+
+
+def _shown(value: object) -> str:
+    try:
+        return f"{value!r:.80}"
+    except BaseException:  # noqa: BLE001 - as above
+        return f"an object of {type(value).__name__}"
+
+
+def _masked(text: str, hidden: Iterable[str]) -> str:
     for secret in hidden:
         text = text.replace(secret, "********") if secret else text
-    return mask_urls(" ".join(text.split()))[:_LONGEST_CAUSE]
+    return text
+
+
+def _is_secret(model: type[Settings], key: str) -> bool:
+    field = model.model_fields.get(key)
+    return field is not None and is_secret_type(field.annotation)
+
+
+def _secrets(model: type[Settings], values: Mapping[str, Any]) -> Sequence[str]:
+    """Return the secrets that are given, whether they can be used or not."""
+    given = [value for key, value in values.items() if _is_secret(model, key)]
+    texts = [value.get_secret_value() if isinstance(value, SecretStr) else value for value in given]
+    return [text for text in texts if isinstance(text, str)]
 
 
 def _holds(own: Mapping[str, Any], key: str) -> bool:

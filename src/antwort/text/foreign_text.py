@@ -18,6 +18,8 @@ _UNSEEN = compiled_on_use(
     "\ue000-\uf8ff\U000e0000-\U000e0fff\ud800-\udfff]"
 )
 """Control characters, and those that reorder or hide text; the two that join letters stay."""
+_AT_ONCE = 50_000
+"""Characters that are searched at once: nobody else runs meanwhile."""
 _MARK_BYTES = 5
 """Of a random mark: it is drawn when all that it stands around is there."""
 _STEADY_MARK_BYTES = 10
@@ -70,7 +72,9 @@ def attached(text: str, name: str) -> str:
 
 def printable(text: str) -> str:
     """Drop control characters and those that reorder or hide text; tabs and line ends stay."""
-    return _UNSEEN.sub("", text)
+    if len(text) <= _AT_ONCE:
+        return _UNSEEN.sub("", text)
+    return "".join(_UNSEEN.sub("", text[start : start + _AT_ONCE]) for start in range(0, len(text), _AT_ONCE))
 
 
 def without_middle(text: str, most: int) -> str:

@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,13 @@ def test_a_picture_that_is_not_made_is_a_failed_item(
         (500, b"oops", "The image server failed with status 500."),
         (200, b"{}", "The answer of the image server has no picture in it."),
         (200, b'{"data": [{"b64_json": "!"}]}', "The answer of the image server has no picture in it."),
+        (200, b'{"data": [{"url": "http://localhost/a.png"}]}', "The answer of the image server has no picture in it."),
+        (200, b'{"data": [{"b64_json": ["a"]}]}', "The answer of the image server has no picture in it."),
+        (
+            200,
+            b'{"data": [{"b64_json": "PHNjcmlwdD4="}]}',
+            "What the image server has made is no picture in PNG, JPEG, GIF or WebP.",
+        ),
     ],
 )
 def test_a_server_that_fails_is_told_without_its_address(tmp_path: Path, status: int, raw: bytes, message: str) -> None:
@@ -217,3 +225,78 @@ def test_a_stream_in_the_background_can_be_read_again(tmp_path: Path) -> None:
         again = stage.resume(first.response["id"])
     assert again.types == first.types
     assert "response.image_generation_call.partial_image" in again.types
+
+
+def streamed(*events: JSON) -> Reply:
+    """Answer with events."""
+    text = "".join(f"data: {json.dumps(event)}\n\n" for event in events)
+    return Reply(text, type="text/event-stream")
+
+
+def painted(tmp_path: Path, reply: Reply, *, partial_images: int = 2, **settings: Any) -> tuple[Any, list[Any]]:
+    """Stream a response whose picture a server answers so; return its item, and the events of pictures on the way."""
+    with Site({"/v1/images/generations": reply}) as found:
+        section = {"image_generation": {"enabled": True, "settings": {"url": f"{found.url}/v1", **settings}}}
+        with served(tmp_path, PAINTING, section=section) as stage:
+            tools: Any = [{**TOOL, "partial_images": partial_images}]
+            events: list[Any] = list(
+                stage.client().responses.create(model="scripted", input="Paint.", tools=tools, stream=True)
+            )
+    *events, last = events
+    return made(last.response), [event for event in events if event.type.endswith("partial_image")]
+
+
+def encoded(size: int = 0) -> str:
+    """Return a picture with so many bytes more."""
+    return base64.b64encode(point("cat") + bytes(size)).decode()
+
+
+def on_the_way(**fields: Any) -> JSON:
+    """Return the event of a picture that is not finished."""
+    return {"type": "image_generation.partial_image", "b64_json": encoded(), "partial_image_index": 0, **fields}
+
+
+def test_a_client_gets_no_more_pictures_on_the_way_than_it_has_asked_for(tmp_path: Path) -> None:
+    finished = {"type": "image_generation.completed", "b64_json": encoded()}
+    item, partial = painted(tmp_path, streamed(*[on_the_way()] * 100, finished))
+    assert (item.status, len(partial)) == ("completed", 2)
+
+
+def test_pictures_on_the_way_are_no_larger_than_those_that_are_finished(tmp_path: Path) -> None:
+    finished = {"type": "image_generation.completed", "b64_json": encoded()}
+    item, partial = painted(
+        tmp_path, streamed(on_the_way(b64_json=encoded(20_000)), on_the_way(), finished), max_bytes=10_000
+    )
+    assert (item.status, len(partial)) == ("completed", 1)
+    finished["b64_json"] = encoded(20_000)
+    item, _ = painted(tmp_path, streamed(finished), max_bytes=10_000)
+    assert item.error.message == "The picture is larger than it may be. Ask for a smaller one."
+
+
+def test_an_event_that_does_not_end_is_too_large(tmp_path: Path) -> None:
+    reply = Reply("data: " + "x" * 1_200_000, type="text/event-stream")
+    item, _ = painted(tmp_path, reply, max_bytes=10_000)
+    assert item.error.message == "The picture is larger than it may be. Ask for a smaller one."
+
+
+def test_nonsense_about_a_picture_is_left_out(tmp_path: Path) -> None:
+    nonsense = {"size": "9" * 1000, "output_format": ["png"], "quality": "a b", "background": 5}
+    finished = {
+        "type": "image_generation.completed",
+        "b64_json": encoded(),
+        **nonsense,
+        "revised_prompt": "a" * 100_000,
+    }
+    item, [first, second] = painted(
+        tmp_path,
+        streamed(on_the_way(partial_image_index="<b>", **nonsense), on_the_way(partial_image_index=-1), finished),
+    )
+    assert [first.partial_image_index, second.partial_image_index] == [0, 0]
+    assert {"size", "quality", "background", "output_format"}.isdisjoint(first.to_dict())
+    assert {"size", "quality", "background", "output_format"}.isdisjoint(item.to_dict())
+    assert len(item.revised_prompt) == 32_000
+
+
+def test_the_reason_of_a_stream_that_fails_is_told(tmp_path: Path) -> None:
+    item, _ = painted(tmp_path, streamed({"type": "error", "message": "It is too busy."}))
+    assert item.error.message == "The image server made no picture. It is too busy."

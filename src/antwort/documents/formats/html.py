@@ -91,9 +91,9 @@ _OPENING = compiled_on_use(r"<(?:!--|[!?]|(/?)([a-zA-Z][^\x00\t\n\f\r />]*)|/)")
 """Where something begins that is no text."""
 _ATTRIBUTES = compiled_on_use(
     r"(?:[\t\n\f\r /]++|[^\t\n\f\r />][^\t\n\f\r />=]*+"
-    r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^\t\n\f\r >]*+))?)*+>"
+    r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^\t\n\f\r >]*+))?){0,10000}+"
 )
-"""The rest of a tag, as browsers read it."""
+"""Attributes of a tag, as browsers read them: so many at once, since nobody else runs meanwhile."""
 _ATTRIBUTE = compiled_on_use(
     r"([^\t\n\f\r />][^\t\n\f\r />=]*+)"
     r"(?:[\t\n\f\r ]*+=[\t\n\f\r ]*+(?:\"([^\"]*+)\"|'([^']*+)'|(?![\"'])([^\t\n\f\r >]*+)))?"
@@ -105,7 +105,7 @@ _NO_TEXT = frozenset({"idna", "punycode"})
 """Encodings of names, whose time grows with the square of the length."""
 _BYTE_ORDER_MARKS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}
 _HIDING = compiled_on_use(
-    r"(?:^|;)\s*(?:display\s*:\s*none|visibility\s*:\s*(?:hidden|collapse)|(?:opacity|font-size)\s*:\s*0(?![\d.]*[1-9]))",
+    r"(?:^|;)\s*+(?:display\s*+:\s*+none|visibility\s*+:\s*+(?:hidden|collapse)|(?:opacity|font-size)\s*+:\s*+0(?![0.]*+[1-9]))",
     re.IGNORECASE,
 )
 """Styles under which a reader sees nothing."""
@@ -115,6 +115,8 @@ _BLANKS = compiled_on_use(r"[^\S\n]+")
 _LINES = compiled_on_use(r"\n\s*\n\s*")
 _KEPT = "\ue000"
 """Stands for a space of preformatted text until the others are tidied."""
+_AT_ONCE = 50_000
+"""Characters that are searched at once: nobody else runs meanwhile, and a page may be all matches."""
 
 
 class HtmlLimits(Struct, frozen=True):
@@ -238,20 +240,20 @@ class _Tokens:
     def pieces(self) -> Iterator[_Piece]:
         """Give the pieces, in order."""
         body, position = self._body, 0
-        while (found := _OPENING.search(body, position)) is not None:
+        while (found := self._opening(position)) is not None:
             self._tags += 1
             if self._tags > self._limits.tags:
                 return
             if found.start() > position:
-                yield _text(body[position : found.start()])
+                yield from self._text(body[position : found.start()])
             name = (found[2] or "").lower()
             if not name:
                 position = self._after_comment(found)
                 continue
-            rest = _ATTRIBUTES.match(body, found.end())
-            if rest is None:  # the page ends in the middle of it
+            end = self._tag_end(found.end())
+            if end is None:  # the page ends in the middle of it
                 return
-            position = rest.end()
+            position = end
             if found[1]:
                 yield from self._closed(name)
             elif name in _SKIPPED:
@@ -259,7 +261,33 @@ class _Tokens:
             elif name not in _DROPPED:
                 yield from self._opened(name, body[found.end() : position - 1])
         if position < len(body):
-            yield _text(body[position:])
+            yield from self._text(body[position:])
+
+    def _opening(self, position: int) -> re.Match[str] | None:
+        """Return where something begins that is no text."""
+        body = self._body
+        while position < len(body):
+            end = position + _AT_ONCE
+            found = _OPENING.search(body, position, end)
+            if found is not None:
+                return found if found.end() < end else _OPENING.match(body, found.start())
+            position = end - 1  # a bracket there may begin a tag
+        return None
+
+    def _text(self, source: str) -> Iterator[_Piece]:
+        """Give a text, unless it has more brackets than there may be tags.
+
+        A bracket in it that begins no tag would, if what follows it is dropped.
+        """
+        self._tags += source.count("<")
+        if self._tags <= self._limits.tags:
+            yield _Piece(source.replace("<", "&lt;"))
+
+    def _tag_end(self, position: int) -> int | None:
+        """Return where a tag ends whose attributes begin at a position; None if it does not."""
+        while (found := _ATTRIBUTES.match(self._body, position)) is not None and found.end() > position:
+            position = found.end()
+        return position + 1 if self._body.startswith(">", position) else None
 
     def _after_comment(self, found: re.Match[str]) -> int:
         """Return where a comment, a declaration or nonsense ends."""
@@ -282,8 +310,8 @@ class _Tokens:
             return len(self._body) if name in _PLAIN_TEXT else start
         if name == "title" and not self.title:
             self.title = self._body[start : min(found.start(), start + _LONGEST_TITLE)]
-        rest = _ATTRIBUTES.match(self._body, found.end())
-        return len(self._body) if rest is None else rest.end()
+        end = self._tag_end(found.end())
+        return len(self._body) if end is None else end
 
     def _opened(self, name: str, attributes: str) -> Iterator[_Piece]:
         """Give a tag that begins an element, after the ends that it implies; nothing if it is too deep."""
@@ -316,7 +344,7 @@ class _Tokens:
                 seen.setdefault(key, html.unescape(found[2] or found[3] or found[4] or ""))
         if seen.get("aria-hidden", "").strip().lower() == "true":
             return True
-        return _HIDING.search(seen.get("style", "")) is not None
+        return any(_HIDING.search(part) for part in _declarations(seen.get("style", "")))
 
     def _closed(self, name: str) -> Iterator[_Piece]:
         """Give the tags that a tag ends elements with: what is inside its element ends, too."""
@@ -347,9 +375,14 @@ class _Tokens:
             yield _Piece(f"</{name}>", name)
 
 
-def _text(source: str) -> _Piece:
-    # A bracket that begins no tag would, if what follows it is dropped.
-    return _Piece(source.replace("<", "&lt;"))
+def _declarations(style: str) -> Iterator[str]:
+    """Give the declarations of a style, few at once."""
+    start = 0
+    while start < len(style):
+        end = style.find(";", start + _AT_ONCE)
+        end = len(style) if end < 0 else end
+        yield style[start:end]
+        start = end
 
 
 # --- the tree, read as a reader does ---------------------------------------------------------------------------------
@@ -429,7 +462,7 @@ class _PageReader:
         prose = 0
         for child in _children(node):
             if child.is_text_node:
-                prose += len(_SPACES.sub(" ", child.text_content or "").strip())
+                prose += len(_with(" ", _SPACES, child.text_content or "").strip())
             elif child.is_element_node and child.tag != "a" and not _is_hidden(child):
                 prose += self._survey_table(child) if child.tag == "table" else self._survey(child)
         if node.tag in _ASIDE:
@@ -508,7 +541,9 @@ class _PageReader:
             if child.tag == "caption":
                 captions.append(self._inline(child, around))
             elif child.tag in _CELLS:
-                rows[-1:] = [[*rows[-1], self._inline(child, around)]] if rows else [[self._inline(child, around)]]
+                if not rows:
+                    rows.append([])
+                rows[-1].append(self._inline(child, around))
             else:
                 if child.tag == "tr":
                     rows.append([])
@@ -538,7 +573,7 @@ class _PageReader:
         if around.is_preformatted:
             self._write(text.replace(" ", _KEPT).replace("\t", _KEPT * 4), around)
         else:
-            self._write(_SPACES.sub(" ", text), around)
+            self._write(_with(" ", _SPACES, text), around)
 
     def _break(self, name: str, around: _Around) -> None:
         if name in _PARAGRAPHS:
@@ -573,5 +608,19 @@ def _is_hidden(node: "lexbor.LexborNode") -> bool:
 
 
 def _tidy(pieces: list[str]) -> str:
-    lines = (line.strip() for line in _BLANKS.sub(" ", "".join(pieces)).split("\n"))
-    return _LINES.sub("\n\n", "\n".join(lines)).replace(_KEPT, " ").strip()
+    lines = (line.strip() for line in _with(" ", _BLANKS, "".join(pieces)).split("\n"))
+    return _with("\n\n", _LINES, "\n".join(lines)).replace(_KEPT, " ").strip()
+
+
+def _with(by: str, spaces: re.Pattern[str], text: str) -> str:
+    """Replace spaces in a text, of which a long one is taken apart where none of them end."""
+    if len(text) <= _AT_ONCE:
+        return spaces.sub(by, text)
+    parts, start = [], 0
+    while start < len(text):
+        end = min(start + _AT_ONCE, len(text))
+        while end < len(text) and text[end - 1].isspace() and text[end].isspace():
+            end += 1
+        parts.append(spaces.sub(by, text[start:end]))
+        start = end
+    return "".join(parts)

@@ -23,7 +23,7 @@ from antwort.provider import (
     ToolResult,
     function,
 )
-from antwort.providers.image_generation.server import ImageServer, ImageServerError, InputFile, Order
+from antwort.providers.image_generation.server import ImageServer, ImageServerError, InputFile, Order, Picture
 from antwort.providers.image_generation.settings import ImageGenerationSettings
 from antwort.providers.image_generation.tool import LIKE, SHOWN, ImageTool, ImageToolOptions, with_given
 
@@ -100,21 +100,18 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         mask = await self._read(ctx, options.mask) if edits and options.mask is not None else None
         fields = self._fields(prompt, options, edits=edits)
 
-        async def show(partial: JSON) -> None:
-            index = partial.get("partial_image_index") or 0
-            data = {"partial_image_b64": partial["b64_json"], "partial_image_index": index}
+        async def show(partial: Picture) -> None:
+            data: JSON = {"partial_image_b64": partial.base64, "partial_image_index": partial.index}
             await ctx.event("partial_image", **data, **_like(partial, options))
 
         picture = await self._server.make(ctx, Order(fields, images, mask, options.partial_images), show)
-        if len(picture.base64) * 3 // 4 > self.settings.max_bytes:
-            raise ImageServerError("The picture is larger than it may be. Ask for a smaller one.")
         item = {
             "result": picture.base64,
             "action": "edit" if edits else "generate",
             "revised_prompt": picture.revised_prompt or prompt,
-            **_like(picture.like, options),
+            **_like(picture, options),
         }
-        seen = [Image.of(picture.data)] if ctx.sees_images else []
+        seen = [picture.image] if ctx.sees_images else []
         return ToolResult(SHOWN, item=item, images=seen)
 
     def _fields(self, prompt: str, options: ImageToolOptions, *, edits: bool) -> JSON:
@@ -149,7 +146,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         return InputFile(data, Image.of(data).media_type)
 
 
-def _like(said: Mapping[str, Any], options: ImageToolOptions) -> JSON:
+def _like(picture: Picture, options: ImageToolOptions) -> JSON:
     """Return what a picture is like: what the server says about it, else what was asked for."""
-    given = {name: said.get(name) or options.fields.get(name) for name in LIKE}
+    given = {name: picture.like.get(name) or options.fields.get(name) for name in LIKE}
     return {name: value for name, value in given.items() if isinstance(value, str)}

@@ -1,8 +1,10 @@
 """The image server: what it is asked, how its answers are read, and what is said of its failures."""
 
+import asyncio
 import binascii
 import contextlib
 import logging
+import re
 import secrets
 from base64 import b64decode
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +18,7 @@ from antwort.provider import (
     Context,
     FunctionError,
     HttpAnswer,
+    Image,
     OutboundError,
     OutboundTimeoutError,
     TooLargeError,
@@ -25,12 +28,17 @@ from antwort.providers.image_generation.settings import ImageGenerationSettings
 
 logger = logging.getLogger(__name__)
 
-OnPartial = Callable[[JSON], Awaitable[None]]
-"""Gets a picture that is not finished yet, as the server sends it."""
-_MOST_PICTURES = 4
-"""Pictures that one answer has: up to three that are not finished, and the one that is."""
+OnPartial = Callable[["Picture"], Awaitable[None]]
+"""Gets a picture that is not finished yet."""
 _LONGEST_REASON = 300
 """Characters of a server's words that the model reads."""
+_LONGEST_PROMPT = 32_000
+"""Characters of a prompt as the server has written it anew."""
+_BESIDES = 1024**2
+"""Bytes of an answer besides its pictures."""
+_AT_ONCE = 1024**2
+"""Characters of a picture that are decoded at once: nobody else runs meanwhile."""
+_LIKE = re.compile(r"[a-zA-Z0-9._-]{1,40}")
 
 
 class ImageServerError(FunctionError):
@@ -47,14 +55,12 @@ class Picture(msgspec.Struct, frozen=True):
     """A picture as the server has made it."""
 
     base64: str
-    like: JSON
+    image: Image
+    like: Mapping[str, str]
     """What the server says about it: format, quality, size, background."""
+    index: int = 0
+    """Of one that is not finished."""
     revised_prompt: str | None = None
-
-    @property
-    def data(self) -> bytes:
-        """Its bytes."""
-        return b64decode(self.base64)
 
 
 class InputFile(msgspec.Struct, frozen=True):
@@ -84,7 +90,7 @@ class ImageServer:
         """Whether it is known not to refuse to stream."""
 
     async def make(self, ctx: Context, order: Order, on_partial: OnPartial) -> Picture:
-        """Return a picture; ImageError says why there is none."""
+        """Return a picture; ImageServerError says why there is none."""
         if not self._streams:
             order = replace(order, partial_images=0)
         answer, events = await self._ask(ctx, order, on_partial)
@@ -96,7 +102,7 @@ class ImageServer:
             raise _refusal(answer)
         if answer.content_type == "text/event-stream":
             return events.picture()
-        return _whole(answer)
+        return await _whole(answer, self._settings.max_bytes)
 
     async def _ask(self, ctx: Context, order: Order, on_partial: OnPartial) -> "tuple[HttpAnswer, _Events]":
         own, fields = self._settings, order.fields
@@ -109,7 +115,7 @@ class ImageServer:
             path, (body, headers["content-type"]) = "edits", _form(fields, order.images, order.mask)
         else:
             path, body, headers["content-type"] = "generations", msgspec.json.encode(fields), "application/json"
-        events = _Events(on_partial)
+        events = _Events(on_partial, order.partial_images, own.max_bytes)
         try:
             answer = await ctx.http.call(
                 "POST",
@@ -117,7 +123,7 @@ class ImageServer:
                 headers=headers,
                 body=body,
                 time_limit=own.timeout,
-                max_bytes=_MOST_PICTURES * own.max_bytes * 3 // 2,
+                max_bytes=(order.partial_images + 1) * _encoded_size(own.max_bytes) + _BESIDES,
                 on_piece=events.take if order.partial_images else None,
             )
         except OutboundError as error:
@@ -127,13 +133,16 @@ class ImageServer:
 
 
 class _Events:
-    """Reads the events of an answer while it comes."""
+    """Reads the events of an answer while it comes: so many pictures as were asked for, none larger than it may be."""
 
-    def __init__(self, on_partial: OnPartial) -> None:
+    def __init__(self, on_partial: OnPartial, partial_images: int, max_bytes: int) -> None:
         self._on_partial = on_partial
+        self._left = partial_images
+        """How many more pictures on the way are wanted."""
+        self._max_bytes = max_bytes
         self._rest = bytearray()
-        self._last: JSON | None = None
-        self._failure: str | None = None
+        self._last: Picture | None = None
+        self._failure: ImageServerError | None = None
 
     async def take(self, piece: bytes) -> None:
         """Take the next piece of the body."""
@@ -145,51 +154,91 @@ class _Events:
             searched = 0
             if line.startswith(b"data:"):
                 await self._take_data(line[5:].strip())
+        if len(self._rest) > _encoded_size(self._max_bytes) + _BESIDES:
+            raise _too_large()
 
     async def _take_data(self, data: bytes) -> None:
         try:
             event: Any = msgspec.json.decode(data)
-        except (msgspec.DecodeError, UnicodeError):
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
             return  # such as [DONE]
         if not isinstance(event, dict):
             return
         kind = str(event.get("type"))
-        if kind.endswith(".partial_image") and _is_picture(event.get("b64_json")):
-            await self._on_partial(event)
+        if kind.endswith(".partial_image"):
+            if self._left > 0:
+                self._left -= 1
+                with contextlib.suppress(ImageServerError):  # the one that is finished may come yet
+                    await self._on_partial(await _picture(event, event, self._max_bytes))
         elif kind.endswith(".completed"):
-            self._last = event
+            try:
+                self._last = await _picture(event, event, self._max_bytes)
+            except ImageServerError as error:
+                self._failure = error
         elif event.get("error") is not None or kind == "error":
-            self._failure = _reason(event)
+            self._failure = ImageServerError(f"The image server made no picture. {_reason(event)}".strip())
 
     def picture(self) -> Picture:
-        """Return the picture that was finished; an ImageError if none was."""
-        if self._last is None or not _is_picture(self._last.get("b64_json")):
-            raise ImageServerError(f"The image server made no picture. {self._failure or 'Its answer broke off.'}")
-        return Picture(self._last["b64_json"], self._last)
+        """Return the picture that was finished; an ImageServerError if none was."""
+        if self._last is None:
+            raise self._failure or ImageServerError("The image server made no picture. Its answer broke off.")
+        return self._last
 
 
-def _whole(answer: HttpAnswer) -> Picture:
+async def _whole(answer: HttpAnswer, max_bytes: int) -> Picture:
     """Return the picture of an answer that is JSON."""
     body: Any = {}
-    picture: Any = None
-    revised: Any = None
-    with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
+    found: Any = {}
+    with contextlib.suppress(ValueError, LookupError, TypeError):
         body = answer.json()
         found = body["data"][0]
-        picture, revised = found["b64_json"], found.get("revised_prompt")
-    if not isinstance(picture, str) or not _is_picture(picture):
+    return await _picture(found, body, max_bytes)
+
+
+async def _picture(found: Any, around: Any, max_bytes: int) -> Picture:
+    """Return a picture that an answer has, with what is said around it; an ImageServerError if it is none."""
+    encoded = found.get("b64_json") if isinstance(found, dict) else None
+    if isinstance(encoded, str) and len(encoded) > _encoded_size(max_bytes):
+        raise _too_large()
+    try:
+        data = await _decoded(encoded) if isinstance(encoded, str) else b""
+    except (binascii.Error, ValueError):
+        data = b""
+    if not isinstance(encoded, str) or not data:
         logger.warning("The answer of the image server has no picture as `b64_json`.")
         raise ImageServerError("The answer of the image server has no picture in it.")
-    return Picture(picture, body, revised if isinstance(revised, str) else None)
-
-
-def _is_picture(value: Any) -> bool:
-    if not isinstance(value, str) or not value:
-        return False
     try:
-        return bool(b64decode(value, validate=True))
-    except (binascii.Error, ValueError):
-        return False
+        image = Image.of(data)
+    except FunctionError:
+        raise ImageServerError("What the image server has made is no picture in PNG, JPEG, GIF or WebP.") from None
+    like = {name: value for name, value in around.items() if isinstance(value, str) and _LIKE.fullmatch(value)}
+    index, revised = found.get("partial_image_index"), found.get("revised_prompt")
+    return Picture(
+        encoded,
+        image,
+        like,
+        index if type(index) is int and 0 <= index < 100 else 0,
+        revised[:_LONGEST_PROMPT] if isinstance(revised, str) else None,
+    )
+
+
+async def _decoded(encoded: str) -> bytes:
+    """Return what is written in base64, decoded on a thread if it is much; a ValueError if it is none."""
+    if len(encoded) <= _AT_ONCE:
+        return b64decode(encoded, validate=True)
+    starts = range(0, len(encoded), _AT_ONCE)
+    return await asyncio.to_thread(
+        lambda: b"".join(b64decode(encoded[start : start + _AT_ONCE], validate=True) for start in starts)
+    )
+
+
+def _encoded_size(size: int) -> int:
+    """Return how many characters so many bytes have in base64."""
+    return (size + 2) // 3 * 4
+
+
+def _too_large() -> ImageServerError:
+    return ImageServerError("The picture is larger than it may be. Ask for a smaller one.")
 
 
 def _is_about_streams(answer: HttpAnswer) -> bool:
@@ -213,7 +262,7 @@ def _refusal(answer: HttpAnswer) -> ImageServerError:
 
 
 def _reason(body: Any) -> str:
-    error = body.get("error") if isinstance(body, Mapping) else None
+    error = (body.get("error") or body) if isinstance(body, Mapping) else None
     message = error.get("message") if isinstance(error, Mapping) else error
     return message[:_LONGEST_REASON] if isinstance(message, str) else ""
 
@@ -223,7 +272,7 @@ def _unanswered(error: OutboundError) -> ImageServerError:
         case OutboundTimeoutError():
             return _LateError("The image server did not answer in time.")
         case TooLargeError():
-            return ImageServerError("The picture is larger than it may be. Ask for a smaller one.")
+            return _too_large()
         case UnreachableError():
             return ImageServerError("The image server cannot be reached. Go on without pictures.")
     return ImageServerError("The answer of the image server cannot be used.")
