@@ -16,6 +16,8 @@ KIND: ExtensionKind[Any] = ExtensionKind(
     "antwort.search_engines", "search engine", default="searxng", members=("search",), has_around=True
 )
 MODULE = """
+from typing import Protocol
+
 from pydantic import SecretStr, model_validator
 from antwort.config import Settings
 from antwort.errors import ConfigError
@@ -39,7 +41,7 @@ class Untyped:
 
 class Broken:
     def __init__(self, settings: OwnSettings, *parts):
-        raise RuntimeError(f"no {settings.token.get_secret_value()}")
+        raise RuntimeError(f"no {settings.token and settings.token.get_secret_value()}")
     def search(self): ...
 
 class Odd(BaseException):
@@ -78,6 +80,16 @@ def nothing(settings: OwnSettings, *parts): ...
 for one in (Exiting, Telling, Hinted, Checked):
     one.search = print
 odd = Unprintable()
+
+class Engine(Protocol):
+    def search(self): ...
+
+class Stub(Engine):
+    def __init__(self, settings: OwnSettings): ...
+
+def made(settings: OwnSettings, *parts):
+    return 3
+
 value = 3
 """
 
@@ -138,6 +150,9 @@ def test_a_name_that_is_none_is_told_with_those_there_are() -> None:
         ({"use": "{file}:Owl"}, "search.engine.use", "has no 'Owl'; did you mean 'Own'?"),
         ({"use": "{file}:value"}, "search.engine.use", "is no class, but 3"),
         ({"use": "{file}:Lacking"}, "search.engine.use", "is no search engine: Lacking lacks search"),
+        ({"use": "{file}:Stub"}, "search.engine.use", "is no search engine: Stub lacks search"),
+        ({"use": "{file}:made", "index": "a"}, "search.engine", "makes no search engine: int lacks search"),
+        ("{file}:Owl", "search.engine", "has no 'Owl'; did you mean 'Own'?"),
         ({"use": "{file}:Untyped"}, "search.engine.use", "first parameter must have a subclass of Settings as hint"),
         ({"use": "nowhere.py:Own"}, "search.engine.use", "there is no file"),
         ({"use": "no_such_module:Own"}, "search.engine.use", "there is no module 'no_such_module'"),
@@ -149,9 +164,22 @@ def test_a_name_that_is_none_is_told_with_those_there_are() -> None:
 def test_what_is_wrong_is_told_at_its_key(value: Any, key: str, message: str, file: str) -> None:
     if isinstance(value, dict):
         value = {name: one.replace("{file}", file) if isinstance(one, str) else one for name, one in value.items()}
+    elif isinstance(value, str):
+        value = value.replace("{file}", file)
     told = refused(value)
     assert told.startswith(f"{key}: ")
     assert message in told
+
+
+def test_a_file_that_is_not_there_is_told_with_its_line(tmp_path: Path) -> None:
+    config = tmp_path / "antwort.yaml"
+    config.write_text("backends:\n  main:\n    url: http://localhost:1\n    api: nowhere.py:Own\n")
+    with pytest.raises(ConfigError, match=r"antwort.yaml:4: backends.main.api: the dialect .* there is no file"):
+        load_config(config, environ={})
+
+
+def test_a_name_that_says_where_it_comes_from_is_told_once(file: str) -> None:
+    assert f"the search engine '{file}:Broken' cannot be used" in refused({"use": f"{file}:Broken", "index": "a"})
 
 
 def test_what_it_raises_is_told_without_its_secrets(file: str) -> None:
@@ -170,8 +198,8 @@ def test_what_it_raises_is_told_without_its_secrets(file: str) -> None:
         ("Checked", 1, "no ********"),
         ("Checked", 2, "cannot be used: SystemExit: no ********"),
         ("odd", 1, "is no class, but an object of Unprintable"),
-        ("later", 1, "makes no search engine, but coroutine"),
-        ("nothing", 1, "makes no search engine, but NoneType"),
+        ("later", 1, "makes no search engine: coroutine"),
+        ("nothing", 1, "makes no search engine: NoneType"),
     ],
 )
 def test_whatever_it_does_is_an_error_of_the_configuration(name: str, depth: int, message: str, file: str) -> None:

@@ -40,6 +40,11 @@ class _Found(Struct, frozen=True):
     missing: str = ""
     """What to do if something that it imports is not there."""
 
+    @property
+    def label(self) -> str:
+        """Its name, and where it comes from unless the name says that."""
+        return f"'{self.name}'" if self.name == self.origin else f"'{self.name}' of {self.origin}"
+
 
 class ExtensionKind(Generic[T]):
     """A kind of extension, such as vector databases.
@@ -82,7 +87,9 @@ class ExtensionKind(Generic[T]):
             return value
         if isinstance(value, str):
             if self._also is None or not self._also(value):
-                self._find(value, (), value)
+                found = self._find(value, (), value)
+                if ":" in value:
+                    self._loaded(found, (), value)
             return value
         if not isinstance(value, Mapping):
             _refuse((), f"must be the name of a {self.noun}, or a mapping with `name` or `use`", value)
@@ -192,19 +199,18 @@ class ExtensionKind(Generic[T]):
         except BaseException as error:
             raise self._broken(found, error) from error
         if not callable(target):
-            raise ConfigError(f"the {self.noun} '{found.name}' of {found.origin} is no class, but {_shown(target)}")
+            raise ConfigError(f"the {self.noun} {found.label} is no class, but {_shown(target)}")
         made = _class_of(target)
-        missing = [one for one in self._members if inspect.isclass(made) and not hasattr(made, one)]
+        missing = [one for one in self._members if inspect.isclass(made) and not _has(made, one)]
         if missing:
             raise ConfigError(
-                f"the {self.noun} '{found.name}' of {found.origin} is no {self.noun}: "
-                f"{made.__name__} lacks {', '.join(missing)}"
+                f"the {self.noun} {found.label} is no {self.noun}: {made.__name__} lacks {', '.join(missing)}"
             )
         return target
 
     def _broken(self, found: _Found, error: BaseException, hidden: Iterable[str] = ()) -> ConfigError:
         return ConfigError(
-            f"the {self.noun} '{found.name}' of {found.origin} cannot be used: {_one_line(error, hidden)}; "
+            f"the {self.noun} {found.label} cannot be used: {_one_line(error, hidden)}; "
             "repair or update it, or choose another"
         )
 
@@ -267,13 +273,18 @@ class ExtensionKind(Generic[T]):
             raise
         except BaseException as error:
             raise self._broken(found, error, hidden) from error
-        if made is None or inspect.iscoroutine(made):
-            if inspect.iscoroutine(made):
-                made.close()
-            raise ConfigError(
-                f"the {self.noun} '{found.name}' of {found.origin} makes no {self.noun}, but {type(made).__name__}"
-            )
+        if inspect.iscoroutine(made):
+            made.close()
+        if missing := [one for one in self._members if not hasattr(made, one)]:  # of what a function has made
+            kind = type(made).__name__
+            raise ConfigError(f"the {self.noun} {found.label} makes no {self.noun}: {kind} lacks {', '.join(missing)}")
         return cast("T", made)
+
+
+def _has(made: type, member: str) -> bool:
+    """Tell whether a class has a member that is more than what a protocol says of it, which does nothing."""
+    owner = next((one for one in made.__mro__ if member in one.__dict__), None)
+    return owner is not None and not getattr(owner, "_is_protocol", False)
 
 
 def _class_of(target: Any) -> Any:

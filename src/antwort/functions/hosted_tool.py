@@ -15,7 +15,10 @@ from antwort.errors import DefinitionError
 from antwort.functions.results import ToolResult
 from antwort.types import JSON
 
-_ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
+_ITEM = re.compile(r"(?=program$|.+_call$|.+_output$|.+:.)[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
+"""Types of items that a request may have, too: what a client was given it can send back."""
+SET_BY_SERVER = frozenset({"type", "sequence_number", "output_index", "item_id"})
+"""Fields of an event that no tool sets."""
 
 
 class HostedCall(msgspec.Struct, frozen=True, dict=True):
@@ -155,8 +158,11 @@ class HostedTool:
         return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def check_hosted(tool: HostedTool) -> None:
+def check_hosted(tool: object) -> None:
     """Raise DefinitionError unless what a tool says of itself can be used."""
+    if not isinstance(tool, HostedTool):  # such as the class instead of an object
+        example = f"{tool.__name__}()" if isinstance(tool, type) else "Hosted(types=('name',), item='name_call')"
+        raise DefinitionError(f"`hosted` is a HostedTool, such as {example}, not {tool!r:.80}")
     name = type(tool).__name__
     if not tool.types or not _are_texts(tool.types):
         raise DefinitionError(f"{name} needs a tuple of tool types, such as types=('name', 'name_preview')")
@@ -165,7 +171,10 @@ def check_hosted(tool: HostedTool) -> None:
             raise DefinitionError(f"{name}: `{field}` is a tuple of texts")
     for item in (tool.item, *tool.output_items):
         if item is not None and not _ITEM.fullmatch(str(item)):
-            raise DefinitionError(f"{name}: '{item}' is no type of an item, such as 'tool_call'")
+            raise DefinitionError(
+                f"{name}: '{item}' is no type of an item; one ends in _call or _output, such as 'tool_call', "
+                "or has a colon, such as 'acme:tool'"
+            )
     includes: object = tool.includes
     if not isinstance(includes, Mapping) or not _are_texts((*includes, *includes.values())):
         raise DefinitionError(f"{name}: `includes` maps a value of `include` to the field it shows, both texts")

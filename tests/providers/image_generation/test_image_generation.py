@@ -1,5 +1,6 @@
 """`image_generation` as OpenAI's SDK knows it, in front of a server that speaks OpenAI's images API."""
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -12,6 +13,9 @@ from openai import BadRequestError
 from tests.http.sdk import Served, create, served
 from tests.support.site import Reply, Site
 
+from antwort import Antwort
+from antwort.config import Config
+from antwort.providers.image_generation import ImageGeneration
 from antwort.testing import ScriptServer, Turn, call, lint_stream, turn
 from antwort.testing.images import point
 from antwort.types import JSON
@@ -300,3 +304,23 @@ def test_nonsense_about_a_picture_is_left_out(tmp_path: Path) -> None:
 def test_the_reason_of_a_stream_that_fails_is_told(tmp_path: Path) -> None:
     item, _ = painted(tmp_path, streamed({"type": "error", "message": "It is too busy."}))
     assert item.error.message == "The image server made no picture. It is too busy."
+
+
+def test_a_check_asks_for_the_server_and_its_key(tmp_path: Path) -> None:
+    def examined(url: str) -> list[str]:
+        config = Config(data_dir=tmp_path, providers={})
+        provider = ImageGeneration.from_settings({"url": url, "api_key": "geheim"})
+
+        async def run() -> list[str]:
+            async with Antwort(config, providers=[provider]):
+                return [*await provider.examine()]
+
+        return asyncio.run(run())
+
+    with ScriptServer([]) as images:
+        assert examined(images.url) == []
+    assert examined(images.url) == [
+        f"url: the image server at {images.url} cannot be asked: The service cannot be reached."
+    ]
+    with Site({"/models": Reply(status=401)}) as site:
+        assert examined(site.url) == [f"api_key: the image server at {site.url} refuses it (401)"]

@@ -8,7 +8,8 @@ from typing import Any
 import msgspec
 
 from antwort.engine.output.emitter import Emitter
-from antwort.functions import HostedCall, HostedTool, ItemEvent, ToolResult
+from antwort.functions import HostedCall, HostedTool, ItemEnd, ItemEvent, ToolResult
+from antwort.functions.hosted_tool import SET_BY_SERVER
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
@@ -70,6 +71,10 @@ def is_sendable(function: str, event: ItemEvent) -> bool:
     try:
         if event.data:
             msgspec.json.encode(event.data)
+            if not SET_BY_SERVER.isdisjoint(event.data):
+                names = ", ".join(sorted(SET_BY_SERVER & event.data.keys()))
+                logger.error("function %s: its event '%s' is not sent: the server sets %s", function, event.kind, names)
+                return False
     except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
         kind = type(error).__name__
         logger.error("function %s: its event '%s' is no JSON: %s", function, event.kind, kind)  # noqa: TRY400
@@ -118,16 +123,29 @@ def ended_item(
     name, failed = call.name, result.is_error
     status = failed_status(str(tool.item)) if failed else "completed"
     try:
-        end = tool.end(_made(call), result)
+        end: object = tool.end(_made(call), result)
+        if not isinstance(end, ItemEnd):
+            raise TypeError(f"`end` returns an ItemEnd, not {type(end).__name__}")  # noqa: TRY301 - logged like any other
         fields, unasked = _gated(_fields(name, end.fields), tool.includes, asked)
         events: Sequence[ItemEvent] = ()
         if with_events:
             events = [event for event in end.events_after(failed=failed) if is_sendable(name, event)]
-        further = [_further_item(call, item) for item in end.items] if end.items else ()
+        further = _further_items(call, tool, end) if end.items else ()
         return EndedItem(fields, unasked, end.status or status, events, further)
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: the items of its result cannot be made", name)
         return EndedItem({}, {}, status, (), [_further_item(call, {"type": kind}) for kind in tool.output_items])
+
+
+def _further_items(call: CallRecord, tool: HostedTool, end: ItemEnd) -> list[JSON]:
+    """Return the further items; one whose type the tool does not name could not be read again, and is left out."""
+    further = []
+    for item in end.items:
+        if item["type"] in tool.output_items:
+            further.append(_further_item(call, item))
+        else:
+            logger.error("function %s: %.80r is none of the `output_items` of its tool", call.name, item["type"])
+    return further
 
 
 def _further_item(call: CallRecord, given: Mapping[str, Any]) -> JSON:
@@ -172,7 +190,7 @@ def _fields(function: str, given: Any) -> JSON:
             fields[name] = msgspec.json.decode(msgspec.json.encode(value))
         except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
             logger.error(  # noqa: TRY400 - what is wrong is the value, not where it is written
-                "function %s: the field '%s' of its item is no JSON: %s", function, ascii(name), type(error).__name__
+                "function %s: the field %s of its item is no JSON: %s", function, ascii(name), type(error).__name__
             )
     return fields
 

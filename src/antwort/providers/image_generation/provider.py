@@ -4,7 +4,7 @@ import asyncio
 import binascii
 import math
 from base64 import b64decode
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
 from typing_extensions import override
@@ -42,6 +42,10 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         self._server = ImageServer(self.settings)
         self._slots = self.slots(self.settings.concurrency)
         yield
+
+    @override
+    async def examine(self) -> Sequence[str]:
+        return await self._server.examine(self.services.http)
 
     @override
     async def prepare_tool(

@@ -18,6 +18,7 @@ from antwort.provider import (
     Context,
     FunctionError,
     HttpAnswer,
+    HttpClient,
     Image,
     OutboundError,
     OutboundTimeoutError,
@@ -104,13 +105,25 @@ class ImageServer:
             return events.picture()
         return await _whole(answer, self._settings.max_bytes)
 
+    async def examine(self, http: HttpClient) -> list[str]:
+        """Return what is wrong with the server, as far as a look at its models tells: not all have a list of them."""
+        try:
+            answer = await http.call("GET", f"{self._base}/models", headers=self._authorization(), time_limit=10)
+        except OutboundError as error:
+            return [f"url: the image server at {self._base} cannot be asked: {error}"]
+        if answer.status in {401, 403}:
+            return [f"api_key: the image server at {self._base} refuses it ({answer.status})"]
+        return []
+
+    def _authorization(self) -> dict[str, str]:
+        key = self._settings.api_key
+        return {} if key is None else {"authorization": f"Bearer {key.get_secret_value()}"}
+
     async def _ask(self, ctx: Context, order: Order, on_partial: OnPartial) -> "tuple[HttpAnswer, _Events]":
         own, fields = self._settings, order.fields
         if order.partial_images:
             fields = {**fields, "stream": True, "partial_images": order.partial_images}
-        headers = {"accept": "application/json, text/event-stream"}
-        if own.api_key is not None:
-            headers["authorization"] = f"Bearer {own.api_key.get_secret_value()}"
+        headers = {"accept": "application/json, text/event-stream", **self._authorization()}
         if order.images:
             path, (body, headers["content-type"]) = "edits", _form(fields, order.images, order.mask)
         else:
