@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -21,6 +22,9 @@ OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
 _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
+_EVENT_FIELDS = frozenset({"type", "sequence_number", "output_index", "item_id"})
+"""The fields of an event that no function sets."""
+_KIND = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 
 
 def call_item(call: CallRecord, tool: HostedTool | None) -> JSON:
@@ -68,8 +72,14 @@ def begin_events(function: str, tool: HostedTool, item: JSON) -> list[ItemEvent]
 def is_sendable(function: str, event: ItemEvent) -> bool:
     """Tell whether an event of a function can be sent; if not, that is logged."""
     try:
+        if not _KIND.fullmatch(event.kind) or not (event.part is None or _KIND.fullmatch(event.part)):
+            logger.error("function %s: %.80r, %.80r is no kind of an event", function, event.kind, event.part)
+            return False
         if event.data:
             msgspec.json.encode(event.data)
+            if not _EVENT_FIELDS.isdisjoint(event.data):
+                logger.error("function %s: its event '%s' sets what the server does", function, event.kind)
+                return False
     except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
         kind = type(error).__name__
         logger.error("function %s: its event '%s' is no JSON: %s", function, event.kind, kind)  # noqa: TRY400
