@@ -4,7 +4,7 @@ import asyncio
 import base64
 import contextlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -324,3 +324,37 @@ def test_a_check_asks_for_the_server_and_its_key(tmp_path: Path) -> None:
     ]
     with Site({"/models": Reply(status=401)}) as site:
         assert examined(site.url) == [f"api_key: the image server at {site.url} refuses it (401)"]
+
+
+def test_pictures_that_are_changed_have_no_more_bytes_together_than_one_may_have(tmp_path: Path) -> None:
+    size = len(point("given"))
+    two: Any = {"role": "user", "content": [*QUESTION["content"] * 2]}
+    tool = {**TOOL, "action": "edit"}
+    with staged(tmp_path, [*PAINTING, *PAINTING], max_bytes=2 * size - 1) as (stage, images):
+        assert made(create(stage, False, input=[QUESTION], tools=[tool])).status == "completed"
+        error = made(create(stage, False, input=[two], tools=[tool])).error
+    assert error.message == f"The images of the conversation, with the mask, have more than {2 * size - 1:,} bytes."
+    assert len(images.images) == 1
+
+
+def test_no_more_of_a_file_is_read_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = 0
+
+    async def endless(*_: Any) -> AsyncIterator[bytes]:
+        async def pieces() -> AsyncIterator[bytes]:
+            nonlocal read
+            for _ in range(100):
+                read += 1
+                yield bytes(1000)
+
+        return pieces()
+
+    own = {"url": "http://127.0.0.1:9/v1", "max_bytes": 10_000}
+    section = {"image_generation": {"enabled": True, "settings": own}, "files": {"enabled": True}}
+    with served(tmp_path, PAINTING, section=section) as stage:
+        mask = stage.client().files.create(file=("mask.png", point("mask")), purpose="vision").id
+        monkeypatch.setattr("antwort.files.service.StoredFiles.read", endless)
+        tool = {**TOOL, "action": "edit", "input_image_mask": {"file_id": mask}}
+        item = made(create(stage, False, input=[QUESTION], tools=[tool]))
+    assert item.error.message == "The images of the conversation, with the mask, have more than 10,000 bytes."
+    assert read < 20

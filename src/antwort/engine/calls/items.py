@@ -2,6 +2,7 @@
 
 import functools
 import logging
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ OWN = "antwort:function_call"
 """The item of a call that has none of its own."""
 _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
+_KIND = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 
 
 def call_item(call: CallRecord, tool: HostedTool | None) -> JSON:
@@ -69,6 +71,9 @@ def begin_events(function: str, tool: HostedTool, item: JSON) -> list[ItemEvent]
 def is_sendable(function: str, event: ItemEvent) -> bool:
     """Tell whether an event of a function can be sent; if not, that is logged."""
     try:
+        if not _KIND.fullmatch(event.kind) or not (event.part is None or _KIND.fullmatch(event.part)):
+            logger.error("function %s: %.80r, %.80r is no kind of an event", function, event.kind, event.part)
+            return False
         if event.data:
             msgspec.json.encode(event.data)
             if not SET_BY_SERVER.isdisjoint(event.data):

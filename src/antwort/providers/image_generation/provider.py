@@ -20,6 +20,7 @@ from antwort.provider import (
     Image,
     NotFoundError,
     Provider,
+    TooLargeError,
     ToolResult,
     function,
 )
@@ -100,8 +101,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         if edits and not options.given:
             raise ImageServerError("There is no image in the conversation that could be changed.")
         await ctx.event("generating")
-        images = [await self._read(ctx, part) for part in options.given] if edits else []
-        mask = await self._read(ctx, options.mask) if edits and options.mask is not None else None
+        images, mask = await self._inputs(ctx, options) if edits else ([], None)
         fields = self._fields(prompt, options, edits=edits)
 
         async def show(partial: Picture) -> None:
@@ -118,6 +118,14 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         seen = [picture.image] if ctx.sees_images else []
         return ToolResult(SHOWN, item=item, images=seen)
 
+    async def _inputs(self, ctx: Context, options: ImageToolOptions) -> tuple[list[InputFile], InputFile | None]:
+        """Return the images to change, and the mask if there is one; together they have a largest size."""
+        room, images = self.settings.max_bytes, list[InputFile]()
+        for part in options.given:
+            images.append(await self._read(ctx, part, room))
+            room -= len(images[-1].data)
+        return images, None if options.mask is None else await self._read(ctx, options.mask, room)
+
     def _fields(self, prompt: str, options: ImageToolOptions, *, edits: bool) -> JSON:
         """Return the fields for the image server."""
         fields = {"prompt": prompt, **options.fields}
@@ -127,8 +135,8 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
             fields["input_fidelity"] = options.input_fidelity
         return fields
 
-    async def _read(self, ctx: Context, part: Mapping[str, Any]) -> InputFile:
-        """Return an image of the conversation, or a mask."""
+    async def _read(self, ctx: Context, part: Mapping[str, Any], room: int) -> InputFile:
+        """Return an image of the conversation, or a mask, if it has no more bytes than there is room."""
         url, file_id = part.get("image_url"), part.get("file_id")
         if isinstance(url, str) and url.startswith("data:"):
             try:
@@ -136,18 +144,33 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
             except (binascii.Error, ValueError):
                 raise ImageServerError("An image of the conversation cannot be read: it is not base64.") from None
         elif isinstance(url, str) and url:
-            data = (await ctx.http.fetch(url, max_bytes=self.settings.max_bytes)).body
+            try:
+                data = (await ctx.http.fetch(url, max_bytes=max(1, room))).body
+            except TooLargeError:
+                raise self._too_much() from None
         elif isinstance(file_id, str) and self.services.files is not None and ctx.grants(_READ):
             try:
-                pieces = [piece async for piece in await self.services.files.read(ctx.tenant, file_id)]
+                data = await self._content(await self.services.files.read(ctx.tenant, file_id), room)
             except NotFoundError as error:
                 raise ImageServerError(error.message) from None
-            data = b"".join(pieces)
         else:
             raise ImageServerError("An image of the conversation cannot be read here.")
-        if len(data) > self.settings.max_bytes:
-            raise ImageServerError(f"An image of the conversation has more than {self.settings.max_bytes:,} bytes.")
+        if len(data) > room:
+            raise self._too_much()
         return InputFile(data, Image.of(data).media_type)
+
+    async def _content(self, pieces: AsyncIterator[bytes], room: int) -> bytes:
+        """Return the bytes of a file, of which no more are read than there is room for."""
+        data = bytearray()
+        async for piece in pieces:
+            data += piece
+            if len(data) > room:
+                raise self._too_much()
+        return bytes(data)
+
+    def _too_much(self) -> ImageServerError:
+        most = self.settings.max_bytes
+        return ImageServerError(f"The images of the conversation, with the mask, have more than {most:,} bytes.")
 
 
 def _like(picture: Picture, options: ImageToolOptions) -> JSON:

@@ -20,6 +20,6 @@ class ImageGenerationSettings(Settings):
     )
     timeout: Duration = Field(default=180.0, description="Time that a picture may take.")
     max_bytes: PositiveInt = Field(
-        default=20 * 1024**2, description="Bytes of a picture, and of those it is made from."
+        default=20 * 1024**2, description="Bytes of a picture, and of all those together that it is made from."
     )
     concurrency: PositiveInt = Field(default=4, description="Pictures at the same time; further ones wait.")
