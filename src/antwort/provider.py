@@ -31,8 +31,7 @@ from antwort.context.http_client import (
 )
 from antwort.context.suspension import SuspendedError, Suspension
 from antwort.context.values import Place, Values
-from antwort.context.variables import Reference, ValueKind, Variable, VariableScope
-from antwort.context.variables import Variables as VariableView
+from antwort.context.variables import Reference, ValueKind, Variable, VariableScope, VariableView
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
 from antwort.documents.formats.html import HtmlPage, decoded_html, html_line, read_html

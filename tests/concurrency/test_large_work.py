@@ -25,7 +25,7 @@ from antwort.config import BackendConfig, Config
 from antwort.context import Context
 from antwort.engine.calls.leaving import LeavingCalls
 from antwort.engine.calls.totals import Totals
-from antwort.engine.output.emitter import Emitter, Manner
+from antwort.engine.output.emitter import Emitter, EmitterOptions
 from antwort.engine.planning.input import read_input
 from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request
 from antwort.errors import BadRequestError
@@ -163,7 +163,9 @@ async def test_the_loop_goes_on_while_a_window_is_shortened(tmp_path: Path) -> N
     journal, seals = app.engine.journal(plan), app.engine.planner.seals(plan.ctx, plan.response)
     window, leaving = SaidWindow(plan, journal, seals), LeavingCalls(plan, journal, None)
     async with ticking() as ticks:
-        await ModelTurns(plan, parts, Emitter(plan.response, None, Manner()), window, leaving).run(request, Notes())
+        await ModelTurns(plan, parts, Emitter(plan.response, None, EmitterOptions()), window, leaving).run(
+            request, Notes()
+        )
     assert ticks.count >= TURNS
     assert 0 < len(asked[0].items) < len(ITEMS)
 

@@ -9,7 +9,7 @@ import pytest
 
 from antwort.config import Config
 from antwort.context import Context
-from antwort.context.variables import Reference, Variables
+from antwort.context.variables import Reference, VariableView
 from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry, FunctionSpec, ToolResult
 from antwort.storage import SqliteStore
@@ -44,7 +44,7 @@ def echoing(registry: FunctionRegistry, **options: Any) -> None:
 
 
 @pytest.fixture
-def variables(values: StoredValues) -> Variables:
+def variables(values: StoredValues) -> VariableView:
     return values.of(CTX)
 
 
@@ -53,7 +53,7 @@ def variables(values: StoredValues) -> Variables:
 
 @pytest.mark.parametrize("value", ["a text", {"a": [1, 2]}, [None], 5, b"bytes that are text"])
 async def test_a_reference_stands_for_any_argument(
-    registry: FunctionRegistry, variables: Variables, value: Any
+    registry: FunctionRegistry, variables: VariableView, value: Any
 ) -> None:
     echoing(registry)
     made = await variables.set("key", value)
@@ -64,14 +64,14 @@ async def test_a_reference_stands_for_any_argument(
     assert json.loads((await registry.execute("echo", nested, CTX)).output) == {"deep": [meant, "as it is"]}
 
 
-async def test_a_text_is_no_reference(registry: FunctionRegistry, variables: Variables) -> None:
+async def test_a_text_is_no_reference(registry: FunctionRegistry, variables: VariableView) -> None:
     echoing(registry)
     text = json.dumps((await variables.set("key", "secret")).reference)
     assert json.loads((await registry.execute("echo", {"value": [text]}, CTX)).output) == [text]
 
 
 async def test_of_what_a_function_calls_with_only_what_it_names_is_a_reference(
-    registry: FunctionRegistry, variables: Variables
+    registry: FunctionRegistry, variables: VariableView
 ) -> None:
     echoing(registry)
     named, data = [(await variables.set(key, key)).reference for key in ("named", "data")]
@@ -80,7 +80,7 @@ async def test_of_what_a_function_calls_with_only_what_it_names_is_a_reference(
     assert json.loads(found.output) == ["named", data]
 
 
-async def test_the_value_is_checked_like_any_argument(registry: FunctionRegistry, variables: Variables) -> None:
+async def test_the_value_is_checked_like_any_argument(registry: FunctionRegistry, variables: VariableView) -> None:
     @registry.register
     async def double(number: int) -> int:
         """Double a number."""
@@ -92,7 +92,7 @@ async def test_the_value_is_checked_like_any_argument(registry: FunctionRegistry
     assert refused.status == "invalid_arguments"
 
 
-async def test_a_reference_means_its_version_for_ever(registry: FunctionRegistry, variables: Variables) -> None:
+async def test_a_reference_means_its_version_for_ever(registry: FunctionRegistry, variables: VariableView) -> None:
     echoing(registry)
     made = await variables.set("key", "old")
     await variables.set("key", "new")
@@ -103,7 +103,7 @@ async def test_a_reference_means_its_version_for_ever(registry: FunctionRegistry
     "other", [CTX.with_(tenant="other"), CTX.with_(run_id="resp_b", conversation_id="resp_b"), Context("t")]
 )
 async def test_a_reference_out_of_reach_is_not_found(
-    registry: FunctionRegistry, variables: Variables, other: Context
+    registry: FunctionRegistry, variables: VariableView, other: Context
 ) -> None:
     echoing(registry)
     made = await variables.set("key", "secret")
@@ -119,7 +119,7 @@ async def test_what_only_looks_like_a_reference_stays(registry: FunctionRegistry
         assert json.loads((await registry.execute("echo", {"value": value}, CTX)).output) == value
 
 
-async def test_what_references_stand_for_has_a_limit(registry: FunctionRegistry, variables: Variables) -> None:
+async def test_what_references_stand_for_has_a_limit(registry: FunctionRegistry, variables: VariableView) -> None:
     echoing(registry)
     made = [await variables.set("key", str(number) * 30_000) for number in range(2)]
     result = await registry.execute("echo", {"value": [one.reference for one in made]}, CTX)
@@ -132,7 +132,7 @@ async def test_what_references_stand_for_has_a_limit(registry: FunctionRegistry,
     assert "stand for 30,000,000 bytes; at most 50,000" in bomb.output
 
 
-async def test_bytes_that_are_no_text_cannot_be_given(registry: FunctionRegistry, variables: Variables) -> None:
+async def test_bytes_that_are_no_text_cannot_be_given(registry: FunctionRegistry, variables: VariableView) -> None:
     echoing(registry)
     made = await variables.set("key", b"\xff")
     assert "is binary" in (await registry.execute("echo", {"value": made.reference}, CTX)).output
@@ -140,7 +140,7 @@ async def test_bytes_that_are_no_text_cannot_be_given(registry: FunctionRegistry
 
 @pytest.mark.parametrize("references", [True, ("own",)])
 async def test_a_function_may_follow_references_itself(
-    registry: FunctionRegistry, variables: Variables, references: bool | tuple[str, ...]
+    registry: FunctionRegistry, variables: VariableView, references: bool | tuple[str, ...]
 ) -> None:
     given: list[Any] = []
 
@@ -159,7 +159,7 @@ async def test_a_function_may_follow_references_itself(
 
 
 async def test_a_function_with_a_schema_of_its_own_may_follow_references_itself(
-    registry: FunctionRegistry, variables: Variables
+    registry: FunctionRegistry, variables: VariableView
 ) -> None:
     given: list[Any] = []
     schema = {"type": "object", "properties": {"own": {"type": "object"}}}
@@ -191,7 +191,7 @@ async def test_without_an_app_arguments_are_what_they_are() -> None:
 
 
 async def test_a_long_result_is_kept_and_replaced_by_a_reference(
-    registry: FunctionRegistry, variables: Variables
+    registry: FunctionRegistry, variables: VariableView
 ) -> None:
     @registry.register
     async def text() -> str:
@@ -245,7 +245,7 @@ async def test_results_stay_whole_where_nobody_could_read_on(registry: FunctionR
     assert (await registry.execute("read", {}, CTX)).output == LONG
 
 
-async def test_short_results_and_errors_are_not_kept(registry: FunctionRegistry, variables: Variables) -> None:
+async def test_short_results_and_errors_are_not_kept(registry: FunctionRegistry, variables: VariableView) -> None:
     @registry.register
     async def short() -> str:
         """Return a text of just so many characters."""

@@ -14,7 +14,7 @@ from tests.storage.samples import record
 
 from antwort.context import Context, Fence
 from antwort.context.values import Place
-from antwort.context.variables import Variable, Variables
+from antwort.context.variables import Variable, VariableView
 from antwort.errors import FunctionError, RateLimitError
 from antwort.storage import Store
 from antwort.storage.postgres import PostgresStore
@@ -31,11 +31,11 @@ def values(store: Store) -> StoredValues:
 
 
 @pytest.fixture
-def variables(values: StoredValues) -> Variables:
+def variables(values: StoredValues) -> VariableView:
     return values.of(CALL)
 
 
-async def value(variables: Variables, name: str) -> Any:
+async def value(variables: VariableView, name: str) -> Any:
     return await variables.load(await variables.find(name))
 
 
@@ -147,7 +147,7 @@ async def test_what_is_set_and_appended_at_the_same_time_is_in_one_order(store: 
 # --- what is written -------------------------------------------------------------------------------------------------
 
 
-async def test_a_large_value_is_not_copied(store: Store, variables: Variables) -> None:
+async def test_a_large_value_is_not_copied(store: Store, variables: VariableView) -> None:
     first = await variables.set("log", "x" * (3 * CHUNK + 5))
     made = first
     for number in range(5):
@@ -160,7 +160,7 @@ async def test_a_large_value_is_not_copied(store: Store, variables: Variables) -
     assert await value(variables, first.id) == whole[: first.size]
 
 
-async def test_versions_of_a_list_stay_what_they_were(store: Store, variables: Variables) -> None:
+async def test_versions_of_a_list_stay_what_they_were(store: Store, variables: VariableView) -> None:
     made = [await variables.append("list", number) for number in range(5)]
     shared = await variables.promote(made[1], "two", scope="run")
     large = [await variables.append("list", "x" * CHUNK) for _ in range(2)]
@@ -179,7 +179,7 @@ async def test_versions_of_a_list_stay_what_they_were(store: Store, variables: V
     assert await value(variables, "list") == [0, 1, 2, 3, 4, "x" * CHUNK, "x" * CHUNK]
 
 
-async def test_equal_values_part_when_one_of_them_grows(store: Store, variables: Variables) -> None:
+async def test_equal_values_part_when_one_of_them_grows(store: Store, variables: VariableView) -> None:
     for key in ("one", "two", "three"):
         await variables.set(key, "the same")
     assert await rows(store, "blobs") == 1
@@ -190,7 +190,7 @@ async def test_equal_values_part_when_one_of_them_grows(store: Store, variables:
     assert found == ["the same and more", "the same, but different", "the same", "the same"]
 
 
-async def test_a_text_that_reads_like_a_list_does_not_change_with_it(variables: Variables) -> None:
+async def test_a_text_that_reads_like_a_list_does_not_change_with_it(variables: VariableView) -> None:
     await variables.set("text", "[1]")
     await variables.set("list", [1])
     await variables.append("list", 2)
@@ -201,14 +201,14 @@ async def test_a_text_that_reads_like_a_list_does_not_change_with_it(variables: 
 
 
 @pytest.mark.parametrize("written", ["[]", " [ ] ", "[\n]\n", "[1, 2]", "[1, 2 ]\n\n", '[["]"]]', "[[]]", "[{}]\t"])
-async def test_lists_are_written_in_many_ways(values: StoredValues, variables: Variables, written: str) -> None:
+async def test_lists_are_written_in_many_ways(values: StoredValues, variables: VariableView, written: str) -> None:
     await values.write(Place("t"), "list", once(written.encode()), kind="json")
     for element in ("a", {"b": [1]}):
         await variables.append("list", element, scope="tenant")
     assert await value(variables, "list") == [*json.loads(written), "a", {"b": [1]}]
 
 
-async def test_bytes_grow_by_texts_and_bytes(values: StoredValues, variables: Variables) -> None:
+async def test_bytes_grow_by_texts_and_bytes(values: StoredValues, variables: VariableView) -> None:
     await values.write(Place("t"), "log", once(b"\xff"), kind="bytes")
     await variables.append("log", "ü", scope="tenant")
     await variables.append("log", b"\x00", scope="tenant")
@@ -218,7 +218,7 @@ async def test_bytes_grow_by_texts_and_bytes(values: StoredValues, variables: Va
 # --- what is refused -------------------------------------------------------------------------------------------------
 
 
-async def test_what_does_not_go_together_is_refused_with_the_cure(variables: Variables) -> None:
+async def test_what_does_not_go_together_is_refused_with_the_cure(variables: VariableView) -> None:
     await variables.set("text", "a")
     await variables.set("object", {"a": 1})
     with pytest.raises(FunctionError, match="'text' is a text: append a text to it"):
@@ -296,7 +296,7 @@ async def test_what_grows_expires_when_it_did_before(store: Store) -> None:
 # --- lists of variables ----------------------------------------------------------------------------------------------
 
 
-async def test_keys_are_listed_by_how_they_begin(variables: Variables) -> None:
+async def test_keys_are_listed_by_how_they_begin(variables: VariableView) -> None:
     for key in ("log/1", "log/2", "Log/3", "lo%", "log", "ülog/1", "😀a"):
         await variables.set(key, 1)
 

@@ -11,7 +11,7 @@ from tests.storage.samples import record
 from antwort.config import StorageConfig
 from antwort.context import Context, Fence
 from antwort.context.values import Place
-from antwort.context.variables import Variables, VariableScope
+from antwort.context.variables import VariableScope, VariableView
 from antwort.errors import FunctionError, FunctionUnavailableError, NotFoundError, PayloadTooLargeError, RateLimitError
 from antwort.observability import Metrics
 from antwort.storage import Store
@@ -47,7 +47,7 @@ async def pieces(*chunks: bytes) -> AsyncIterator[bytes]:
         yield chunk
 
 
-async def value(variables: Variables, name: str) -> Any:
+async def value(variables: VariableView, name: str) -> Any:
     return await variables.load(await variables.find(name))
 
 
@@ -117,7 +117,7 @@ async def test_whoever_has_lost_the_response_writes_no_variables_any_more(store:
     kept = await late.set("key", "one")
     claimed = await store.claim("t", "resp_a")
     assert claimed is not None
-    writes: list[Callable[[Variables], Awaitable[object]]] = [
+    writes: list[Callable[[VariableView], Awaitable[object]]] = [
         lambda variables: variables.set("key", "two"),
         lambda variables: variables.set("key", "x" * (2 * CHUNK)),  # which takes several transactions
         lambda variables: variables.promote(kept, "key", scope="run"),

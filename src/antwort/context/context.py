@@ -15,7 +15,7 @@ from antwort.context.http_client import HttpClient, NoHttpClient
 from antwort.context.scopes import granted, owner_scope
 from antwort.context.sources import Sources
 from antwort.context.suspension import SuspendedError, Suspension
-from antwort.context.variables import Variables
+from antwort.context.variables import VariableView
 from antwort.errors import FunctionUnavailableError, PermissionDeniedError
 
 ANONYMOUS_TENANT = "default"
@@ -128,7 +128,7 @@ class Context(Struct, frozen=True):
     """What it takes to write for the response, if it is stored: whoever has lost it writes no variables either."""
     http: HttpClient = _NO_HTTP
     """The client for the world outside; the registry fills it in."""
-    bind_variables: Callable[["Context"], Variables] | None = None
+    bind_variables: Callable[["Context"], VariableView] | None = None
     """Gives a call its variables; the registry fills it in, and functions reach them through `variables`."""
     bind_agents: Callable[["Context"], SubAgents] | None = None
     """Gives a call its sub-agents; the registry fills it in, and functions reach them through `agents`."""
@@ -188,7 +188,7 @@ class Context(Struct, frozen=True):
         return self.bind_variables is not None
 
     @property
-    def variables(self) -> Variables:
+    def variables(self) -> VariableView:
         """The variables that the call can reach; a FunctionUnavailableError where no app keeps any."""
         if self.bind_variables is None:
             raise FunctionUnavailableError("There are no variables here: they need a running app. Go on without them.")
@@ -258,7 +258,7 @@ class Context(Struct, frozen=True):
     def reaching(
         self,
         http: HttpClient | None,
-        variables: Callable[["Context"], Variables] | None = None,
+        variables: Callable[["Context"], VariableView] | None = None,
         agents: Callable[["Context"], SubAgents] | None = None,
     ) -> "Context":
         """Return a context with a client for the world outside, variables and sub-agents; it keeps those it has."""

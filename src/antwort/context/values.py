@@ -6,7 +6,7 @@ from typing import Protocol
 from msgspec import Struct
 
 from antwort.context.context import Context, Fence
-from antwort.context.variables import ValueKind, Variable, Variables, VariableScope
+from antwort.context.variables import ValueKind, Variable, VariableScope, VariableView
 
 
 class Place(Struct, frozen=True):
@@ -27,7 +27,7 @@ class Values(Protocol):
     What cannot be done is an APIError.
     """
 
-    def of(self, ctx: Context) -> Variables:
+    def of(self, ctx: Context) -> VariableView:
         """Return what a call can reach."""
 
     async def get(self, tenant: str, variable_id: str) -> Variable | None:

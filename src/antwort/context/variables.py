@@ -45,7 +45,7 @@ class Reference(Struct, frozen=True):
     """The id of a version, or a key."""
 
 
-class Variables(Protocol):
+class VariableView(Protocol):
     """The variables that one call can reach. What cannot be done is a FunctionError that tells the model the cure.
 
     Keys are looked up outward: in the agent's own scope, in the run, the conversation, then the tenant.

@@ -164,7 +164,7 @@ def shortened(items: Sequence[JSON], fits: Callable[[Sequence[JSON]], bool]) -> 
     return without(low)
 
 
-class _Unit:
+class _WindowUnit:
     """Items that stay or go together."""
 
     __slots__ = ("droppable", "indexes")
@@ -174,12 +174,12 @@ class _Unit:
         self.droppable = droppable
 
 
-def _units(items: Sequence[JSON]) -> list[_Unit]:
+def _units(items: Sequence[JSON]) -> list[_WindowUnit]:
     """Put calls together with their outputs, and thoughts with what they led to."""
-    units: list[_Unit] = []
-    by_call: dict[Any, _Unit] = {}
+    units: list[_WindowUnit] = []
+    by_call: dict[Any, _WindowUnit] = {}
     thoughts: list[int] = []
-    calls: _Unit | None = None
+    calls: _WindowUnit | None = None
     for index, item in enumerate(items):
         kind = item.get("type") or "message"
         if kind == "reasoning":
@@ -192,7 +192,7 @@ def _units(items: Sequence[JSON]) -> list[_Unit]:
         if kind in CALLS and calls is not None:
             calls.indexes.append(index)  # parallel calls
         else:
-            units.append(_Unit(index, droppable=item.get("role") not in INSTRUCTING and not is_summary(item)))
+            units.append(_WindowUnit(index, droppable=item.get("role") not in INSTRUCTING and not is_summary(item)))
         unit = units[-1]
         calls = unit if kind in CALLS else None
         if kind in CALLS:
@@ -200,13 +200,13 @@ def _units(items: Sequence[JSON]) -> list[_Unit]:
         unit.indexes += thoughts
         thoughts = []
     if thoughts:
-        units.append(_Unit(thoughts[0]))
+        units.append(_WindowUnit(thoughts[0]))
         units[-1].indexes = thoughts
     _hold(units, items)
     return units
 
 
-def _hold(units: list[_Unit], items: Sequence[JSON]) -> None:
+def _hold(units: list[_WindowUnit], items: Sequence[JSON]) -> None:
     """Mark the user's last message, and the last unit, as not to be dropped."""
     if units:
         units[-1].droppable = False

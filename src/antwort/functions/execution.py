@@ -23,7 +23,7 @@ from antwort.context import Context, Progress
 from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
 from antwort.context.suspension import SuspendedError
-from antwort.context.variables import Variables
+from antwort.context.variables import VariableView
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall
@@ -70,7 +70,7 @@ class Execution:
         self._left: set[asyncio.Task[None]] = set()
         self._http = http
         self._queues = queues
-        self.bind_variables: Callable[[Context], Variables] | None = None
+        self.bind_variables: Callable[[Context], VariableView] | None = None
         self.bind_agents: Callable[[Context], SubAgents] | None = None
         """What gives calls variables and sub-agents, in an app that runs."""
 

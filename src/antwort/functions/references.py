@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from antwort.context import Context
-from antwort.context.variables import Reference, Variable, Variables
+from antwort.context.variables import Reference, Variable, VariableView
 from antwort.errors import FunctionError
 from antwort.functions.arguments import parse_object
 
@@ -48,7 +48,7 @@ async def resolve(
     return arguments.filled({name: await _loaded(variables, variable) for name, variable in found.items()})
 
 
-async def _loaded(variables: Variables, variable: Variable) -> Any:
+async def _loaded(variables: VariableView, variable: Variable) -> Any:
     value = await variables.load(variable)
     if not isinstance(value, bytes):
         return value

@@ -21,7 +21,7 @@ from antwort.config.defaults import FUNCTIONS, FunctionDefaults
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
-from antwort.context.variables import Variables
+from antwort.context.variables import VariableView
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor
 from antwort.functions.entry import RegisteredFunction, permits
@@ -404,7 +404,7 @@ class FunctionRegistry(ToolExecutor):
         return "" if entry is None else entry.provider.name
 
     def bind(
-        self, variables: Callable[[Context], Variables] | None, agents: Callable[[Context], SubAgents] | None = None
+        self, variables: Callable[[Context], VariableView] | None, agents: Callable[[Context], SubAgents] | None = None
     ) -> None:
         """Offer variables and sub-agents to functions, through the contexts of their calls that have none."""
         self._execution.bind_variables, self._execution.bind_agents = variables, agents

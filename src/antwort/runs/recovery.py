@@ -6,10 +6,10 @@ from typing import Self
 
 import msgspec
 
-from antwort.engine.calls.answers import Answer, is_waiting
+from antwort.engine.calls.answers import QuestionAnswer, is_waiting
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
-from antwort.engine.output.emitter import Emitter, Manner
+from antwort.engine.output.emitter import Emitter, EmitterOptions
 from antwort.engine.output.open_items import OpenItems
 from antwort.engine.turns.agent_events import take_agent
 from antwort.engine.turns.ending import Ending
@@ -56,12 +56,14 @@ def state_of(events: Iterable[StoredEvent]) -> ReaderState:
     return state
 
 
-async def load_answers(store: Store, record: ResponseRecord, entries: Iterable[JournalEntry]) -> Mapping[str, Answer]:
+async def load_answers(
+    store: Store, record: ResponseRecord, entries: Iterable[JournalEntry]
+) -> Mapping[str, QuestionAnswer]:
     """Return what was said to the calls of a response that wait, by question."""
     if not any(map(is_waiting, entries)):
         return {}
     questions = await store.questions.of_response(record.tenant, record.id)
-    return {question.id: Answer(question) for question in questions if question.status != "open"}
+    return {question.id: QuestionAnswer(question) for question in questions if question.status != "open"}
 
 
 class StoredRun:
@@ -81,7 +83,7 @@ class StoredRun:
         state: ReaderState,
         log: RunLog,
         *,
-        answers: Mapping[str, Answer],
+        answers: Mapping[str, QuestionAnswer],
     ) -> None:
         self._answers = answers
         self._engine = engine
@@ -95,8 +97,8 @@ class StoredRun:
         numbers = itertools.count()
         self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
         self.response = stored_response(shown(record, output))
-        manner = Manner(whole_calls=True)
-        self._emitter = Emitter(self.response, log, manner, sequence=state.sequence, positions=self._positions)
+        options = EmitterOptions(whole_calls=True)
+        self._emitter = Emitter(self.response, log, options, sequence=state.sequence, positions=self._positions)
         self._ending = Ending(self.response, self._journal, self._emitter, engine.metrics, self._keep_cut_off)
 
     @classmethod

@@ -7,7 +7,7 @@ from typing_extensions import override
 
 from antwort.context import Context
 from antwort.context.values import Place, Values
-from antwort.context.variables import ValueKind, Variable, Variables, VariableScope
+from antwort.context.variables import ValueKind, Variable, VariableScope, VariableView
 from antwort.storage.sql.values import SqlValues
 from antwort.storage.streamed_values import StreamedValues, ValueLimits
 from antwort.storage.variables import ReachableVariables
@@ -36,7 +36,7 @@ class StoredValues(Values):
         self._streamed.close()
 
     @override
-    def of(self, ctx: Context) -> Variables:
+    def of(self, ctx: Context) -> VariableView:
         return ReachableVariables(ctx, self._streamed, self._tables, self.drop_run)
 
     @override

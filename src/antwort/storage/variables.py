@@ -10,7 +10,7 @@ from typing_extensions import override
 
 from antwort.context import Context
 from antwort.context.values import Place
-from antwort.context.variables import ValueKind, Variable, Variables, VariableScope
+from antwort.context.variables import ValueKind, Variable, VariableScope, VariableView
 from antwort.errors import APIError, FunctionError, did_you_mean
 from antwort.storage.base import FencedError
 from antwort.storage.sql.values import Addition, SqlValues
@@ -25,7 +25,7 @@ _SUGGESTED = 200
 _GONE = "What an earlier request has set lasts only in the scope conversation or tenant."
 
 
-class ReachableVariables(Variables):
+class ReachableVariables(VariableView):
     """The variables of one call."""
 
     def __init__(

@@ -13,7 +13,7 @@ from antwort.types import JSON
 _DECLINED = "The user does not want this call to be made."
 
 
-class Answer:
+class QuestionAnswer:
     """The end of a question: an answer, or why there is none."""
 
     def __init__(self, question: Question) -> None:
@@ -41,7 +41,7 @@ class Answer:
         return ToolResult(str(self._said.get("text", "")))
 
 
-def apply_answer(record: CallRecord, answer: Answer) -> None:
+def apply_answer(record: CallRecord, answer: QuestionAnswer) -> None:
     """Take what was said to a call that waits: its result, or that it may be made now."""
     if answer.approved:
         record.approve()

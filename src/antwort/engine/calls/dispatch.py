@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from antwort.concurrency.large_work import MUCH, is_many, let_go
 from antwort.context import Progress, Source
 from antwort.context.suspension import Suspension
-from antwort.engine.calls.answers import Answer, is_waiting
+from antwort.engine.calls.answers import QuestionAnswer, is_waiting
 from antwort.engine.calls.items import OWN, EndedItem, ItemEvents, begin_events, call_item, ended_item
 from antwort.engine.calls.lifecycle import NESTED, CallLifecycle, NextStep, ServerCall, interrupt
 from antwort.engine.calls.nested_calls import NestedCalls, nested_questions
@@ -291,7 +291,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 continue
             record = CallRecord(question.call_id, body["name"], body["arguments"], said_before=question.call_id in said)
             call = self._noted(record, approved.target)
-            answer = Answer(question)
+            answer = QuestionAnswer(question)
             if not answer.approved:
                 self._end(call, answer.result(), {})
             elif not approved.confirmed:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from antwort.backends.tokens import IMAGE, estimate_items
 from antwort.context.values import Values
-from antwort.context.variables import Variables
+from antwort.context.variables import VariableView
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
@@ -49,7 +49,7 @@ class Size(NamedTuple):
 _NOTHING = Size(0, 0)
 
 
-class Room:
+class WindowRoom:
     """How much of a window is taken, and by how much it is to be shorter."""
 
     def __init__(self, limit: Size, taken: Size, fixed: Size) -> None:
@@ -100,7 +100,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
         images = sum(len(call.images) for call in calls if call.images)
         return _IMAGE * images + sum(len(call.arguments) + len(call.output or "") for call in calls)
 
-    async def leave(self, room: Room) -> bool:
+    async def leave(self, room: WindowRoom) -> bool:
         """Let calls of earlier turns leave, the oldest first, until there is room; return whether any has."""
         calls = self._calls()
         last = max((one.call.turn for one in calls), default=0)
@@ -112,7 +112,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
             await self._note_left(left)
         return bool(shorter or left)
 
-    async def shorten_last(self, room: Room) -> bool:
+    async def shorten_last(self, room: WindowRoom) -> bool:
         """Let the model read only the head of what came last, if that alone is too much; return whether it does."""
         calls = self._calls()
         last = max((one.call.turn for one in calls), default=0)
@@ -149,7 +149,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
     def _shortened(
         self,
         calls: Sequence["_Over"],
-        room: Room,
+        room: WindowRoom,
         head: int,
         before: dict[int, JSON] | None = None,
         *,
@@ -174,7 +174,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
                 shorter[position] = {**shown, **short}
         return shorter
 
-    def _left_out(self, old: Sequence["_Over"], shorter: dict[int, JSON], room: Room) -> list["_Over"]:
+    def _left_out(self, old: Sequence["_Over"], shorter: dict[int, JSON], room: WindowRoom) -> list["_Over"]:
         """Return the calls of the oldest turns, as many as must leave altogether."""
         left: list[_Over] = []
         position = self._journal.given
@@ -194,7 +194,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
     # --- what is kept ------------------------------------------------------------------------------------------------
 
     @property
-    def _variables(self) -> Variables | None:
+    def _variables(self) -> VariableView | None:
         """Where what leaves is kept: nowhere if the model could not read it on."""
         if self._values is None or not self._plan.toolset.follows_references:
             return None

@@ -18,7 +18,7 @@ from antwort.context import Context, Source, Sources
 from antwort.context.suspension import Suspension
 from antwort.context.variables import Variable
 from antwort.engine.calls.admission import Admission
-from antwort.engine.calls.answers import Answer, apply_answer
+from antwort.engine.calls.answers import QuestionAnswer, apply_answer
 from antwort.engine.calls.items import OWN
 from antwort.engine.calls.leaving import LeavingCalls
 from antwort.engine.calls.totals import Totals
@@ -100,7 +100,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     admission: Admission
     parallel: int
     """How many calls may be executed at the same time."""
-    answers: Mapping[str, Answer]
+    answers: Mapping[str, QuestionAnswer]
     """What was said to calls that wait, by question."""
     before_write: Callable[[], None]
     """Called before each write, to store with it how far the response has come."""

@@ -27,7 +27,7 @@ from antwort.wire.items import FunctionCall, Item, ItemStatus, Message, OutputTe
 from antwort.wire.responses import ResponseObject, Usage
 
 
-class Outcome(Enum):
+class LoopOutcome(Enum):
     """How a response goes on after a turn: there is another one, it waits, or it ends, and why then."""
 
     ONWARD = "onward"
@@ -46,10 +46,10 @@ class Outcome(Enum):
     UNFINISHED = "unfinished"
 
 
-CUT_SHORT: Mapping[str | None, Outcome] = {
-    "length": Outcome.MAX_OUTPUT_TOKENS,
-    "content_filter": Outcome.CONTENT_FILTER,
-    UNFINISHED: Outcome.UNFINISHED,
+CUT_SHORT: Mapping[str | None, LoopOutcome] = {
+    "length": LoopOutcome.MAX_OUTPUT_TOKENS,
+    "content_filter": LoopOutcome.CONTENT_FILTER,
+    UNFINISHED: LoopOutcome.UNFINISHED,
 }
 """Why a response ends whose model was stopped, by what its server says."""
 _PLAIN: Mapping[str, ClientTool] = MappingProxyType({})
@@ -109,7 +109,7 @@ class ModelCall(msgspec.Struct, eq=False):
         return self.pieces.text()
 
 
-class Manner(msgspec.Struct, frozen=True, eq=False):
+class EmitterOptions(msgspec.Struct, frozen=True, eq=False):
     """How a response is written."""
 
     sources: Sources = msgspec.field(default_factory=Sources)
@@ -152,20 +152,20 @@ class Emitter:
         self,
         response: ResponseObject,
         sink: EventSink | None,
-        manner: Manner,
+        options: EmitterOptions,
         sequence: int = 0,
         positions: Sequence[int] = (),
     ) -> None:
         self.response = response
-        self.events = SILENT if sink is None else Events(sink.put, sequence, manner.thoughts)
+        self.events = SILENT if sink is None else Events(sink.put, sequence, options.thoughts)
         self._flush = _nothing if sink is None else sink.flush
         self._sink = sink
-        self._manner = manner
+        self._options = options
         self.client_functions: Collection[str] = ()
         self._positions = list(positions)
         self._open: Writer | None = None
         self._calls: dict[int, ModelCall] = {}
-        self._room = manner.longest_answer
+        self._room = options.longest_answer
         """Characters that the turn may still say; below 0 it is too long."""
 
     # --- the response ------------------------------------------------------------------------------------------------
@@ -173,7 +173,7 @@ class Emitter:
     @property
     def seal(self) -> Callable[[str], str] | None:
         """How to encrypt thoughts for the client to carry; None if it does not want them."""
-        return self._manner.seal
+        return self._options.seal
 
     def announce(self, kind: str) -> None:
         """Send `response.<kind>` with the response as it is now."""
@@ -190,7 +190,7 @@ class Emitter:
     def begin_turn(self) -> None:
         """Forget the turn before."""
         self._calls = {}
-        self._room = self._manner.longest_answer
+        self._room = self._options.longest_answer
         self._before = len(self.response.output)
         self.turn_usage = None
         self.finish_reason = None
@@ -218,7 +218,7 @@ class Emitter:
             if call.name in self.client_functions:
                 self.tool_call(index, call_id=call.id, name=call.name, arguments=call.arguments)
             else:
-                made = self._calls[index] = ModelCall(self._manner.call_ids.unique(call.id), call.name)
+                made = self._calls[index] = ModelCall(self._options.call_ids.unique(call.id), call.name)
                 made.pieces.add(call.arguments)
 
     def text(self, delta: str, logprobs: list[JSON] | None = None) -> None:
@@ -263,7 +263,7 @@ class Emitter:
             if not delta:
                 return
             writer = self._switch(ReasoningWriter)
-        if self._manner.as_summary:
+        if self._options.as_summary:
             writer.add_as_summary(delta)
         else:
             writer.add(delta)
@@ -278,9 +278,9 @@ class Emitter:
 
     def opaque(self, content: str) -> None:
         """Take the thoughts as only the model server reads them; they end the item they belong to."""
-        seal = self._manner.seal_opaque
+        seal = self._options.seal_opaque
         self._reasoning().opaque = content if seal is None else seal(content)
-        if not self._manner.whole_calls:  # a turn that may be cut off has an open item as long as it is under way
+        if not self._options.whole_calls:  # a turn that may be cut off has an open item as long as it is under way
             self.close_open("completed")
 
     def refusal(self, delta: str) -> None:
@@ -304,13 +304,13 @@ class Emitter:
             call = self._calls[index] = ModelCall()
             self._note_first_piece()
         if call_id and not call.call_id:
-            call.call_id = self._manner.call_ids.unique(call_id)
+            call.call_id = self._options.call_ids.unique(call_id)
         if name and not call.name:
             call.name = name
             call.is_client = name in self.client_functions
             if call.is_client:
-                tool = call.tool = self._manner.client_tools.get(name)
-                if (tool is None or tool.is_function) and not self._manner.whole_calls:
+                tool = call.tool = self._options.client_tools.get(name)
+                if (tool is None or tool.is_function) and not self._options.whole_calls:
                     self._open_call(call)
         self._room -= len(arguments)
         if self._room < 0:
@@ -348,7 +348,7 @@ class Emitter:
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: it was cut off, whatever the model server says."""
         cut = cut or self.finish_reason in CUT_SHORT
-        self._room = self._manner.longest_answer
+        self._room = self._options.longest_answer
         if self._open is not None:
             self.close_open("incomplete" if cut else "completed")
         if not self._calls:
@@ -358,7 +358,7 @@ class Emitter:
             calls = list(map(self._calls.__getitem__, sorted(self._calls)))
         for call in calls:
             if not call.call_id:
-                call.call_id = self._manner.call_ids.new()
+                call.call_id = self._options.call_ids.new()
             if not call.is_client:
                 continue
             if cut:
@@ -508,7 +508,7 @@ class Emitter:
 
     def _open_call(self, call: ModelCall) -> None:
         self.close_open("completed")
-        call.call_id = call.call_id or self._manner.call_ids.new()
+        call.call_id = call.call_id or self._options.call_ids.new()
         item = call.item = FunctionCall(id=new_id("fc"), call_id=call.call_id, name=call.name)
         if call.tool is not None:
             item.name, item.namespace = call.tool.name, call.tool.namespace or UNSET
@@ -563,7 +563,7 @@ class Emitter:
 
     def cite(self, text: str) -> list[JSON]:
         """Return the annotations of a text."""
-        sources = self._manner.sources
+        sources = self._options.sources
         return annotations(text, sources.numbered()) if sources else []
 
 

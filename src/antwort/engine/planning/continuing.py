@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from antwort.context import Context
 from antwort.context.scopes import FUNCTIONS_CALL
-from antwort.engine.calls.answers import Answer, apply_answer, checked_answer
+from antwort.engine.calls.answers import QuestionAnswer, apply_answer, checked_answer
 from antwort.engine.calls.lifecycle import NESTED
 from antwort.engine.history import (
     APPROVAL_RESPONSE,
@@ -148,7 +148,7 @@ def _answered_below(
         if entry.direction == NESTED and call is not None and call.parent == caller.call_id:
             entries.append(entry)
             if not call.is_over and call.call_id in by_call:
-                apply_answer(call, Answer(by_call[call.call_id]))
+                apply_answer(call, QuestionAnswer(by_call[call.call_id]))
     return entries
 
 
@@ -311,7 +311,7 @@ def _text(output: object) -> str:
 
 
 def _output_item(question: Question) -> JSON:
-    output = Answer(question).result().output
+    output = QuestionAnswer(question).result().output
     return {
         "type": _OUTPUT,
         "id": new_id("fco"),

@@ -86,7 +86,7 @@ class InputFiles:
         """
         if not any(_named(part) for entry in entries for _, parts in _lists(entry.item) for part in parts):
             return entries
-        request = _Request(self, ctx, await reading(), MOST_KEPT_TEXT if kept else MOST_TEXT, _named)
+        request = _RequestFiles(self, ctx, await reading(), MOST_KEPT_TEXT if kept else MOST_TEXT, _named)
         return [await request.entry(entry, f"input[{index}]") for index, entry in enumerate(entries)]
 
     async def resolved_history(
@@ -96,7 +96,7 @@ class InputFiles:
 
         What responses were given is there with its content, and is not counted once more.
         """
-        request = _Request(self, ctx, await reading(), MOST_TEXT, _unread)
+        request = _RequestFiles(self, ctx, await reading(), MOST_TEXT, _unread)
         return [await request.entry(entry, f"conversation[{entry.item.get('id')}]") for entry in history]
 
     async def stored(self, ctx: Context, file_id: str, room: int, where: str) -> tuple[str, bytes]:
@@ -192,7 +192,7 @@ class _RecentTexts:
             self._size -= len(self._kept.popitem(last=False)[1])
 
 
-class _Request:
+class _RequestFiles:
     """One request, and how much of its files was read."""
 
     def __init__(

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from antwort.backends.chat.request import decoded_file, file_text
 from antwort.concurrency.large_work import LargeWork
-from antwort.context.variables import Variable, Variables
+from antwort.context.variables import Variable, VariableView
 from antwort.errors import BadRequestError, FunctionError
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
@@ -23,7 +23,7 @@ class LongInput:
     """Keeps the long texts and text files of a request as variables of its run, or of a sub-agent alone."""
 
     def __init__(
-        self, variables: Variables, most: int, large_work: LargeWork, scope: Literal["run", "agent"] = "run"
+        self, variables: VariableView, most: int, large_work: LargeWork, scope: Literal["run", "agent"] = "run"
     ) -> None:
         self._variables = variables
         self._scope = scope

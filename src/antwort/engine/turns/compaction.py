@@ -96,10 +96,10 @@ class Compactor:
         kept = [*parts.instructing, _said(text), *parts.current]
         return Compacted(await self._large_work.run_if(large, seals.seal_items, kept), answer.used)
 
-    async def _summary(self, lines: list[str], task: str, model: str, tenant: str) -> "_Answer":
+    async def _summary(self, lines: list[str], task: str, model: str, tenant: str) -> "_SummaryAnswer":
         for attempt in range(1, _ATTEMPTS + 1):
             request = ModelRequest(model=model, items=[_said("\n\n".join(lines))], instructions=task, tenant=tenant)
-            answer = _Answer()
+            answer = _SummaryAnswer()
             try:
                 await self._ask(request, answer)
             except BadRequestError as error:
@@ -113,7 +113,7 @@ class Compactor:
             break
         raise BadGatewayError("The model gave no summary of the conversation. Try again, or another model.")
 
-    async def _ask(self, request: ModelRequest, answer: "_Answer") -> None:
+    async def _ask(self, request: ModelRequest, answer: "_SummaryAnswer") -> None:
         started = time.perf_counter()
         attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": request.model}
         try:
@@ -160,7 +160,7 @@ def _last_turn(items: Sequence[JSON]) -> int:
     return start
 
 
-class _Answer:
+class _SummaryAnswer:
     """A turn sink that keeps the text and the usage."""
 
     def __init__(self) -> None:

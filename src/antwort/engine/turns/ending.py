@@ -11,7 +11,7 @@ import msgspec
 from antwort.concurrency.undisturbed import failure_of
 from antwort.engine.calls.lifecycle import interrupt_calls
 from antwort.engine.journal import Journal
-from antwort.engine.output.emitter import Emitter, Outcome
+from antwort.engine.output.emitter import Emitter, LoopOutcome
 from antwort.engine.turns.telemetry import TurnMetrics
 from antwort.errors import APIError, RateLimitError
 from antwort.wire.responses import NO_USAGE, IncompleteDetails, ResponseError, ResponseObject, Usage
@@ -39,7 +39,7 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
         self._response.completed_at = int(time.time())
         return self._end("completed", usage)
 
-    async def cut_short(self, why: Outcome, usage: Usage) -> None:
+    async def cut_short(self, why: LoopOutcome, usage: Usage) -> None:
         """End it because a limit is reached: the answer is as long as it is."""
         self._close_all()
         self._response.incomplete_details = IncompleteDetails(why.value)

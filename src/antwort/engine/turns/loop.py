@@ -22,7 +22,15 @@ from antwort.engine.calls.lifecycle import CallLifecycle
 from antwort.engine.calls.totals import Totals
 from antwort.engine.journal import Journal
 from antwort.engine.output.coalescer import Coalescer
-from antwort.engine.output.emitter import CUT_SHORT, AnswerTooLongError, CallIds, Emitter, Manner, ModelCall, Outcome
+from antwort.engine.output.emitter import (
+    CUT_SHORT,
+    AnswerTooLongError,
+    CallIds,
+    Emitter,
+    EmitterOptions,
+    LoopOutcome,
+    ModelCall,
+)
 from antwort.engine.output.events import EventSink
 from antwort.engine.plan import Plan
 from antwort.engine.planning.continuing import brought_by, check_answers
@@ -85,7 +93,7 @@ class Loop:
         response = self.response = plan.response
         seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
         self._choice = plan.choice
-        manner = Manner(
+        options = EmitterOptions(
             sources=plan.ctx.sources,
             client_tools=plan.toolset.client_tools,
             call_ids=CallIds(plan.window, journal.said),
@@ -96,7 +104,7 @@ class Loop:
             thoughts=parts.thoughts,
             longest_answer=parts.longest_answer,
         )
-        emitter = self.emitter = Emitter(response, sink, manner, earlier.sequence, earlier.positions)
+        emitter = self.emitter = Emitter(response, sink, options, earlier.sequence, earlier.positions)
         emitter.client_functions = plan.choice.permitted(plan.toolset.clients)
         if marked is not None:  # nobody else keeps it: it is there for sub-agents as long as this is
             self._agents = parts.streams.open(RunEvents(emitter, marked))
@@ -186,13 +194,13 @@ class Loop:
         except TimeoutError:
             if not deadline.expired:
                 raise
-            outcome = Outcome.DEADLINE
-        if outcome is Outcome.PARKED:
+            outcome = LoopOutcome.DEADLINE
+        if outcome is LoopOutcome.PARKED:
             self.parked = True
             return
         if self._unconfirmed:
             await self._confirm()
-        if outcome is Outcome.ANSWERED:
+        if outcome is LoopOutcome.ANSWERED:
             await self._ending().complete(self._usage())
         else:
             await self._ending().cut_short(outcome, self._usage())
@@ -203,18 +211,18 @@ class Loop:
         if not self._earlier.resumed:
             self.emitter.announce("in_progress")
 
-    def _work(self) -> Coroutine[Any, Any, Outcome]:
+    def _work(self) -> Coroutine[Any, Any, LoopOutcome]:
         """Return what is to be done, from where the response stands."""
         if self._earlier.resumed:
             return self._continue()
         return self._begin_with_approved() if self.plan.is_pending() else self._turns()
 
-    async def _begin_with_approved(self) -> Outcome:
+    async def _begin_with_approved(self) -> LoopOutcome:
         """Make the calls that were approved, then turns."""
         outcome = await self._execute_approved()
-        return await self._turns() if outcome is Outcome.ONWARD else outcome
+        return await self._turns() if outcome is LoopOutcome.ONWARD else outcome
 
-    async def _execute_approved(self) -> Outcome:
+    async def _execute_approved(self) -> LoopOutcome:
         """Make the calls that this response brings the approval or the answers of; return how it goes on from there.
 
         Two responses may bring it at the same time. The later one has it, unless the first is stored by then.
@@ -239,29 +247,29 @@ class Loop:
         await check_answers(self._parts.store.questions, self.response.id, self._unconfirmed)
         self._unconfirmed = ()
 
-    async def _turns(self) -> Outcome:
+    async def _turns(self) -> LoopOutcome:
         """Perform turns until there is nothing left to do; return how that ended."""
         if self.plan.compact_only:
             if not self._window.compacted:
                 await self._compact()
-            return Outcome.ANSWERED
+            return LoopOutcome.ANSWERED
         while (limit := self._limit_reached()) is None:
             calls = await self._model_turn()
             if calls is None:
                 return await self._last_words()
             if (stopped := CUT_SHORT.get(self.emitter.finish_reason)) is not None:
                 return stopped
-            outcome = await self._perform(calls) if calls else Outcome.ANSWERED
-            if outcome is not Outcome.ONWARD:
+            outcome = await self._perform(calls) if calls else LoopOutcome.ANSWERED
+            if outcome is not LoopOutcome.ONWARD:
                 return outcome
         return limit
 
-    async def _perform(self, calls: Sequence[ModelCall]) -> Outcome:
+    async def _perform(self, calls: Sequence[ModelCall]) -> LoopOutcome:
         """Make the calls of a turn that are ours; return how it goes on from there."""
         server = [call for call in calls if not call.is_client]
         if server:
             if self._totals.without_tools:  # it was told so, and was offered none
-                return Outcome.MAX_TOOL_CALLS
+                return LoopOutcome.MAX_TOOL_CALLS
             if self._unconfirmed:
                 await self._confirm()
             dispatch = self._dispatch()
@@ -269,40 +277,40 @@ class Loop:
             if dispatch.is_last:
                 return await self._outcome(dispatch)
         if len(server) < len(calls):
-            return Outcome.ANSWERED  # the others are the client's to make
+            return LoopOutcome.ANSWERED  # the others are the client's to make
         among = self._choice.among
         if among is None or any(call.name in among for call in calls):
             self._relax()
-        return await self._last_words() if self._budget.is_low() else Outcome.ONWARD
+        return await self._last_words() if self._budget.is_low() else LoopOutcome.ONWARD
 
-    def _limit_reached(self) -> Outcome | None:
+    def _limit_reached(self) -> LoopOutcome | None:
         """Return which limit allows no further turn."""
         plan, totals = self.plan, self._totals
         if totals.turns >= plan.max_turns:
-            return Outcome.MAX_TURNS
+            return LoopOutcome.MAX_TURNS
         if totals.repetition.is_stuck:
-            return Outcome.REPEATED_CALLS
+            return LoopOutcome.REPEATED_CALLS
         if plan.max_output_tokens is not None and totals.written >= plan.max_output_tokens:
-            return Outcome.MAX_OUTPUT_TOKENS
-        return Outcome.DEADLINE if self._is_too_late() else None
+            return LoopOutcome.MAX_OUTPUT_TOKENS
+        return LoopOutcome.DEADLINE if self._is_too_late() else None
 
     def _is_too_late(self) -> bool:
         deadline = self.plan.ctx.deadline
         return deadline is not None and deadline - time.monotonic() < _TOO_LATE
 
-    async def _outcome(self, dispatch: Dispatch) -> Outcome:
+    async def _outcome(self, dispatch: Dispatch) -> LoopOutcome:
         """Return how it goes on after calls: one may wait for somebody, or have given the answer."""
         if dispatch.waiting:
             # A call that took until the deadline may end before that is noticed: then nobody waits any more.
-            return Outcome.DEADLINE if self._is_too_late() else await self._wait(dispatch)
-        return Outcome.ANSWERED if self._answered(dispatch) else Outcome.ONWARD
+            return LoopOutcome.DEADLINE if self._is_too_late() else await self._wait(dispatch)
+        return LoopOutcome.ANSWERED if self._answered(dispatch) else LoopOutcome.ONWARD
 
-    async def _last_words(self) -> Outcome:
+    async def _last_words(self) -> LoopOutcome:
         """Let a root agent whose budget is spent say what was found, if anything was; return why it ends."""
         if self.plan.parent is None and self._totals.tool_calls:
             self._totals.without_tools = True
             await self._model_turn(last=True)
-        return Outcome.BUDGET
+        return LoopOutcome.BUDGET
 
     async def _model_turn(self, *, last: bool = False) -> list[ModelCall] | None:
         """Perform a turn of the model and return its calls; None if the budget of the run is spent.
@@ -463,7 +471,7 @@ class Loop:
         self._note_output()
         return True
 
-    async def _wait(self, dispatch: Dispatch) -> Outcome:
+    async def _wait(self, dispatch: Dispatch) -> LoopOutcome:
         """Let calls wait for somebody: a background response is parked, another one ends with calls to be answered."""
         questions = questions_of(dispatch.waiting, self.plan)
         parks = self.response.background
@@ -476,25 +484,25 @@ class Loop:
             await self._budget.close("parked")
         self.journal.ask(questions, park=parks_run)
         if not parks:
-            return Outcome.ANSWERED
+            return LoopOutcome.ANSWERED
         await self.journal.save()
         await self.emitter.flush()
-        return Outcome.PARKED
+        return LoopOutcome.PARKED
 
     # --- after a crash -----------------------------------------------------------------------------------------------
 
-    async def _continue(self) -> Outcome:
+    async def _continue(self) -> LoopOutcome:
         """Finish what was started, then go on, unless the client is to answer first."""
         dispatch = self._dispatch()
         await dispatch.finish_started()
         outcome = await self._outcome(dispatch)
-        if outcome is Outcome.ONWARD and self.plan.is_pending():
+        if outcome is LoopOutcome.ONWARD and self.plan.is_pending():
             outcome = await self._execute_approved()
-        if outcome is not Outcome.ONWARD:
+        if outcome is not LoopOutcome.ONWARD:
             return outcome
         entries = self.journal.entries
         if any(e.direction == "output" and e.is_plain and e.item["type"] in CALLS for e in entries):
-            return Outcome.ANSWERED
+            return LoopOutcome.ANSWERED
         return await self._turns()
 
     def note_readers(self, is_read: bool) -> None:
@@ -552,7 +560,7 @@ class Loop:
         if self.response.background:
             return  # its run goes on elsewhere, or was cancelled in the store
         if self.called_off:
-            end = self._ending().cut_short(Outcome.CANCELLED, self._usage())
+            end = self._ending().cut_short(LoopOutcome.CANCELLED, self._usage())
         elif self.farewell is not None and self._told:
             end = self._fail(self.farewell())
         else:

@@ -11,7 +11,7 @@ from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
 from antwort.backends.passages import Window
 from antwort.backends.tokens import estimate_items
 from antwort.concurrency.large_work import is_large
-from antwort.engine.calls.leaving import LeavingCalls, Room, Size, size_of
+from antwort.engine.calls.leaving import LeavingCalls, Size, WindowRoom, size_of
 from antwort.engine.calls.totals import Totals
 from antwort.engine.history import model_items, settled
 from antwort.engine.journal import Journal
@@ -245,16 +245,16 @@ class ModelTurns(msgspec.Struct, eq=False):
         if not any(limit):
             return request
         taken = await self._size(request, limit)
-        if Room(limit, taken, taken).fits:
+        if WindowRoom(limit, taken, taken).fits:
             return request
         fixed = await self._size(replace(request, items=self._plan.window), limit)
         shorter = request
         for shorten in (self._leaving.leave, self._leaving.shorten_last):
-            if await shorten(Room(limit, taken, fixed)):
+            if await shorten(WindowRoom(limit, taken, fixed)):
                 request = replace(request, items=self._window.items())
             shorter = await self._truncated(request) if self._truncates else request
             taken = await self._size(shorter, limit)
-            if Room(limit, taken, fixed).fits:
+            if WindowRoom(limit, taken, fixed).fits:
                 break
         return shorter
 
@@ -309,7 +309,7 @@ class ModelTurns(msgspec.Struct, eq=False):
 
         def fits(items: Sequence[JSON]) -> bool:
             taken = request_size(replace(request, items=items), limit)
-            return Room(limit, taken, taken).fits
+            return WindowRoom(limit, taken, taken).fits
 
         if fits(request.items):
             return request

@@ -10,7 +10,7 @@ from antwort.concurrency.stragglers import Stragglers
 from antwort.concurrency.turns import Pace
 from antwort.config import EngineConfig
 from antwort.context.values import Values
-from antwort.engine.calls.answers import Answer
+from antwort.engine.calls.answers import QuestionAnswer
 from antwort.engine.sealing import Sealer
 from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.telemetry import TurnMetrics
@@ -60,7 +60,7 @@ class Earlier(msgspec.Struct, frozen=True, eq=False):
     """Where the items that they were told of stand in the output; -1 for those that are no part of it."""
     resumed: bool = False
     """Whether it goes on, from what is stored."""
-    answers: Mapping[str, Answer] = {}
+    answers: Mapping[str, QuestionAnswer] = {}
     """What was said to calls that wait, by question."""
 
 
