@@ -10,7 +10,7 @@ BARS = {
     "twice": 1,
     "protocols": 6,
     "long": 3,
-    "complexity": 7,
+    "complexity": 8,
     "crumbs": 2,
     "alike": 1,
     "circles": 0,
