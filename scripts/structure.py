@@ -281,11 +281,11 @@ def protocols_of_one(source: Source) -> list[Place]:
 
 
 def _exported(source: Source) -> set[str]:
-    """Return the names that packages pass on, and the facade of plug-ins."""
+    """Return the names that are public: those of the package, of the facades, and of the kit for tests."""
     return {
         alias.asname or alias.name
         for module in source.modules
-        if module.path in {"__init__.py", "provider.py", "testing/__init__.py"}
+        if module.path in {"__init__.py", "provider.py", "extensions.py", "testing/__init__.py"}
         for node in module.import_statements
         for alias in node.names
     }

@@ -46,7 +46,7 @@ from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
 from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
-from antwort.observability.queue_metrics import measure_queues
+from antwort.observability.metrics import measure_queues
 from antwort.outbound import Outbound
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns

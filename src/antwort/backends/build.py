@@ -1,20 +1,24 @@
 """From the configuration to backends."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace
+from typing_extensions import override
 
 from antwort.backends.allowed_tools import AllowedTools
-from antwort.backends.base import FileReading, ModelBackend
-from antwort.backends.blind_models import WithoutImages
+from antwort.backends.base import FileReading, ModelBackend, ModelRequest, TurnSink
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
 from antwort.backends.parameters import taken_parameters
-from antwort.backends.resilience import Fallback, GuardedBackend, Retries
+from antwort.backends.resilience import BackendWrapper, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.queues import Queue, Queues
 from antwort.config import DIALECTS, BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
 from antwort.lazy_imports import imported_on_use
+from antwort.types import JSON
+from antwort.wire.client_tools import OUTPUTS
 
 if TYPE_CHECKING:
     from antwort.backends.http.remote import RemoteBackend
@@ -91,3 +95,42 @@ def _with_fallbacks(
         model = configs[other].aliases.get(model, model)
     behind = _with_fallbacks(other, configs, guarded, (*above, name))
     return Fallback(guarded[name], behind, model, taken_parameters(configs[other]))
+
+
+# --- models that take no images ---------------------------------------------------------------------------------------
+
+
+_IMAGE = "input_image"
+_UNSEEN: JSON = {"type": "input_text", "text": "[An image, which this model cannot see.]"}
+
+
+class WithoutImages(BackendWrapper):
+    """Gives a model server no images of results. Those that a user sends go to it as they are: it may refuse them."""
+
+    @override
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+        """Perform one turn."""
+        return self.backend.run(_blind(request), sink)
+
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        return await self.backend.count_tokens(_blind(request))
+
+
+def _blind(request: ModelRequest) -> ModelRequest:
+    if not any(map(_has_image, request.items)):
+        return request
+    return replace(request, items=[_without_images(item) if _has_image(item) else item for item in request.items])
+
+
+def _has_image(item: JSON) -> bool:
+    output = item.get("output")
+    return isinstance(output, list) and item.get("type") in OUTPUTS and any(map(_is_image, output))
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == _IMAGE
+
+
+def _without_images(item: JSON) -> JSON:
+    return {**item, "output": [_UNSEEN if _is_image(part) else part for part in item["output"]]}

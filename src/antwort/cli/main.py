@@ -2,8 +2,12 @@
 
 import gc
 import io
+import logging
 import os
+import signal
 import sys
+import threading
+import time
 import traceback
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,6 @@ import click
 from typing_extensions import override
 
 import antwort
-from antwort.cli.certain_end import end_for_certain
 from antwort.cli.groups import Lazy, LazyGroup
 from antwort.cli.output import DEBUG, failure_of, misuse_of
 
@@ -102,3 +105,38 @@ def main() -> None:
     finally:
         gc.freeze()  # what is left ends with the process: looking for circles in it is a third of a short command
         end_for_certain(code if isinstance(code, int) else int(code is not None))
+
+
+# --- the end of the process -------------------------------------------------------------------------------------------
+
+
+_PATIENCE = 2.0
+"""Seconds that threads and what is registered to be called at the end have."""
+_LATEST = 2 * _PATIENCE
+"""Seconds after which the system ends the process, also if Python is in no state to do that any more."""
+
+
+def end_for_certain(code: int) -> None:
+    """Let the process end in time with a code. It is to be called when there is nothing left to be done.
+
+    Python waits for every thread that is no daemon, then calls what is registered with `atexit`, then lets go of all
+    there is, where a coroutine that does not want to end goes on for ever.
+    """
+    threading.Thread(target=_end, args=(code,), name="antwort-end", daemon=True).start()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):  # it ends already, and has said with which code
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, _LATEST)
+
+
+def _end(code: int) -> None:
+    time.sleep(_PATIENCE)
+    threads = sorted(thread.name for thread in threading.enumerate() if not thread.daemon and thread.is_alive())
+    others = [name for name in threads if name != threading.main_thread().name]
+    logging.getLogger(__name__).warning(
+        "the process ends without what does not end: %s",
+        f"threads {', '.join(others)}" if others else "what is called at its end",
+    )
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)

@@ -1,10 +1,12 @@
 """What can be done with files, and what those must do who keep their bytes."""
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
+from pathlib import Path
 from typing import Protocol
 
 from msgspec import Struct
 
+from antwort.config import BLOB_STORES, Choice, S3Config
 from antwort.storage.base import FileRecord, Page
 
 FileListener = Callable[[FileRecord], Awaitable[None]]
@@ -100,3 +102,19 @@ class Blobs(Protocol):
 
     async def close(self) -> None:
         """Give everything back."""
+
+
+# --- opening ----------------------------------------------------------------------------------------------------------
+
+
+def open_blobs(bucket: S3Config | None, folder: Path, chosen: Choice | None = None) -> Blobs:
+    """Open the chosen blob store, else a bucket, or if none is given a folder; ConfigError if it cannot be used.
+
+    None is asked anything yet: a bucket that cannot be reached is told when a file is.
+    """
+    around = {} if bucket is None else {"s3": bucket}
+    key = "storage.files" if chosen is not None or bucket is None else "storage.s3"
+    opened: Blobs = BLOB_STORES.make(
+        chosen or ("disk" if bucket is None else "s3"), folder, key=key, around=around, where=key
+    )
+    return opened

@@ -19,6 +19,7 @@ from antwort.config.defaults import TENANTS
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError, RateLimitError
 from antwort.files.base import Blobs, FileDetails, FileListener, Files
 from antwort.storage.base import FileRecord, Page
+from antwort.storage.retention import RegularSweep
 from antwort.storage.sql.files import SqlFiles
 from antwort.wire.ids import new_id
 
@@ -305,3 +306,23 @@ async def _going_on(first: bytes, pieces: AsyncIterator[bytes]) -> AsyncIterator
         yield first
     async for piece in pieces:
         yield piece
+
+
+# --- sweeping ---------------------------------------------------------------------------------------------------------
+
+
+class FileSweeper(RegularSweep):
+    """Deletes files whose time is over, or that were never complete."""
+
+    what = "what is over of files"
+
+    def __init__(self, files: StoredFiles, every: float) -> None:
+        super().__init__(every)
+        self._files = files
+
+    @override
+    async def sweep(self) -> int:
+        count = await self._files.sweep()
+        if count:
+            logger.info("deleted %d files whose time was over, or that were not complete", count)
+        return count

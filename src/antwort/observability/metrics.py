@@ -13,6 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from antwort.concurrency.queues import Queue, Queues
 from antwort.errors import DefinitionError
 from antwort.observability.quick_metrics import QuickCounter, QuickHistogram
 
@@ -230,3 +231,21 @@ class _Guard(Collector):
 def _name_of(collector: Collector) -> str:
     kind = type(collector)
     return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def measure_queues(metrics: Metrics, queues: Queues) -> None:
+    """Show all queues of an app, those to come included. Tenants are no label: there may be any number."""
+    waiting = metrics.gauge(
+        "antwort_queue_waiting", "Requests, calls and files that wait in a queue for their turn.", ["queue"]
+    )
+    waited = metrics.quick_histogram(
+        "antwort_queue_wait_seconds", "Seconds that those had waited in a queue who had to wait at all.", ["queue"]
+    )
+
+    def measure(queue: Queue) -> None:
+        waiting.labels(queue.name).set_function(lambda: queue.waiting)
+        queue.observe = waited.labels(queue.name).observe
+
+    queues.on_new = measure
+    for queue in queues.by_name.values():
+        measure(queue)

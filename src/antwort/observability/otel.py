@@ -1,4 +1,4 @@
-"""Spans that go to OpenTelemetry. Needs the extra `otel`; import it through `antwort.observability.tracing.tracer`."""
+"""Spans that go to OpenTelemetry. Needs the extra `otel`; import it through `antwort.observability.tracer`."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager

@@ -1,11 +1,15 @@
 """Spans around work, for whoever collects them. Without a tracer they cost next to nothing."""
 
+import importlib
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, Self, TypeAlias, cast
 
 from typing_extensions import override
+
+from antwort.errors import ConfigError
+from antwort.observability.redaction import Redactor
 
 Attribute: TypeAlias = str | int | float | bool | list[str]
 
@@ -84,3 +88,18 @@ class NoTracer(Tracer):
     @override
     def close(self) -> None:
         pass
+
+
+def tracer(enabled: bool, redactor: Redactor | None = None) -> Tracer:
+    """Return a tracer that reports to OpenTelemetry, or one that does nothing."""
+    if not enabled:
+        return NoTracer()
+    try:
+        otel = importlib.import_module("antwort.observability.otel")
+    except ModuleNotFoundError as error:
+        if not (error.name or "").startswith("opentelemetry"):
+            raise
+        raise ConfigError(
+            "it needs OpenTelemetry, which is not installed: pip install 'antwort[otel]'", where="observability.tracing"
+        ) from error
+    return cast("Tracer", otel.OtelTracer(redactor=redactor))

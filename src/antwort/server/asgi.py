@@ -12,8 +12,7 @@ from antwort.functions.absent import AbsentProviders
 from antwort.observability import Metrics, MetricsPage
 from antwort.runs.local import LocalRuns
 from antwort.server.api.conversations import ConversationEndpoints
-from antwort.server.api.endpoints import ServerEndpoints
-from antwort.server.api.models import ModelEndpoints
+from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.body_limit import BodyBudget, BodyLimit

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
@@ -18,7 +19,6 @@ from antwort.server.http.serve import bind, url_of
 from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
 from antwort.testing.images import Action, check_images, image_events, images, read_form
 from antwort.testing.playback import Closed, Failed, TurnPiece, perform
-from antwort.testing.reranking import ranking
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
 from antwort.types import JSON
@@ -348,3 +348,36 @@ def _envelope(failure: Failure) -> JSON:
 def _asked(body: Mapping[str, Any]) -> str:
     how = "stream" if body.get("stream") else "json"
     return f"{body.get('model')} {how} {len(body.get('messages') or [])} messages {len(body.get('tools') or [])} tools"
+
+
+# --- rankings ---------------------------------------------------------------------------------------------------------
+
+
+_FIELDS = frozenset({"model", "query", "documents", "top_n", "return_documents"})
+_WORD = re.compile(r"\w+")
+
+
+def ranking(body: Mapping[str, Any]) -> JSON:
+    """Return the documents of a request, best first: a score is the share of the query's words that a document has.
+
+    BadRequestError for whatever is not as Cohere, Jina and vLLM want it.
+    """
+    query, documents = body.get("query"), body.get("documents")
+    if unknown := sorted(body.keys() - _FIELDS):
+        raise BadRequestError(f"unknown field: {unknown[0]}", param=unknown[0])
+    if not isinstance(query, str) or not query.strip():
+        raise BadRequestError("query must be a text", param="query")
+    if not isinstance(documents, list) or not documents or not all(isinstance(one, str) for one in documents):
+        raise BadRequestError("documents must be texts, at least one", param="documents")
+    top = body.get("top_n", len(documents))
+    if not isinstance(top, int) or isinstance(top, bool) or top < 1:
+        raise BadRequestError("top_n must be a number from 1 on", param="top_n")
+    scores = [_score(query, document) for document in documents]
+    best = sorted(range(len(scores)), key=lambda index: (-scores[index], index))[:top]
+    results = [{"index": index, "relevance_score": scores[index]} for index in best]
+    return {"id": "rerank-0", "model": body.get("model"), "results": results}
+
+
+def _score(query: str, document: str) -> float:
+    wanted, there = (set(_WORD.findall(text.casefold())) for text in (query, document))
+    return len(wanted & there) / max(1, len(wanted))

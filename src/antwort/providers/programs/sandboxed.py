@@ -14,11 +14,11 @@ import binascii
 import codecs
 import hashlib
 import re
+from collections.abc import Callable
 from typing import Any
 
 from antwort.provider import Context, SandboxProcess, SuspendedError, Suspension
 from antwort.providers.programs.calls import ProgramCalls
-from antwort.providers.programs.clock import Clock
 from antwort.providers.programs.frames import (
     LARGE,
     LARGEST,
@@ -317,3 +317,32 @@ def _key(key: str) -> str:
 
 def _base64_size(size: int) -> int:
     return 4 * (size // 3 + 1)
+
+
+class Clock:
+    """Calls somebody when a program has run for so many seconds in all."""
+
+    def __init__(self, seconds: float, late: Callable[[], None]) -> None:
+        self._left = seconds
+        self._late = late
+        self._loop = asyncio.get_running_loop()
+        self._since = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Tell whether the program computes."""
+        return self._timer is not None
+
+    def start(self) -> None:
+        """Go on; nothing happens if it does already."""
+        if self._timer is None:
+            self._since = self._loop.time()
+            self._timer = self._loop.call_later(max(self._left, 0), self._late)
+
+    def stop(self) -> None:
+        """Stand still, until it is started again."""
+        timer, self._timer = self._timer, None
+        if timer is not None:
+            timer.cancel()
+            self._left -= self._loop.time() - self._since

@@ -29,9 +29,8 @@ from antwort.provider import (
 )
 from antwort.providers.sub_agents import results
 from antwort.providers.sub_agents.contexts import Contexts, Given, read_out
-from antwort.providers.sub_agents.recursive import RECURSIVE
 from antwort.providers.sub_agents.references import cut, keep
-from antwort.providers.sub_agents.settings import SubAgentsSettings
+from antwort.providers.sub_agents.settings import RECURSIVE, SubAgentsSettings
 
 _LONGEST_ANSWER = 50_000
 """Characters that an agent can give back as its result; a longer one becomes a variable."""

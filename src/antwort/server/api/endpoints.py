@@ -10,17 +10,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 import antwort
-from antwort.backends import ModelRouter
+from antwort.backends import ModelInfo, ModelRouter
 from antwort.backends.findings import State
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
-from antwort.context.scopes import ADMIN, FUNCTIONS_CALL, METRICS
+from antwort.context.scopes import ADMIN, FUNCTIONS_CALL, METRICS, RESPONSES_WRITE
+from antwort.errors import NotFoundError
 from antwort.functions import FunctionRegistry
 from antwort.lazy_imports import imported_on_use
 from antwort.observability import MetricsPage
 from antwort.server.api.description import examples
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.web.routes import AsgiRoute, Route
+from antwort.wire.answers import Model, ModelList
 
 if TYPE_CHECKING:
     from antwort.server.api.description import openapi
@@ -241,3 +243,45 @@ class ServerEndpoints:
 
 def _written_description(groups: Sequence[tuple[str, Sequence[Route | AsgiRoute]]], public: frozenset[str]) -> bytes:
     return msgspec.json.encode(openapi.openapi(groups, public=public))
+
+
+# --- models -----------------------------------------------------------------------------------------------------------
+
+
+class ModelEndpoints:
+    """The endpoints of models."""
+
+    def __init__(self, router: ModelRouter) -> None:
+        self._router = router
+
+    def routes(self) -> list[Route]:
+        """Return the routes."""
+        return [
+            Route("GET", "/v1/models", self.list, scope=RESPONSES_WRITE, examples=examples.MODELS),
+            Route(
+                "GET",
+                "/v1/models/{model:path}",
+                self.retrieve,
+                scope=RESPONSES_WRITE,
+                examples=examples.MODEL,
+            ),
+        ]
+
+    async def list(self) -> ModelList:
+        """List the models that can be asked, aliases included."""
+        return ModelList(data=[_model(info) for info in await self._router.models()])
+
+    async def retrieve(self, model: str) -> Model:
+        """Return one model.
+
+        Args:
+            model: The id of the model; it may have slashes.
+        """
+        info = await self._router.find(model)
+        if info is not None:
+            return _model(info)
+        raise NotFoundError(f"The model '{model}' does not exist.", param="model", code="model_not_found")
+
+
+def _model(info: ModelInfo) -> Model:
+    return Model(id=info.id, created=info.created, owned_by=info.owned_by)
