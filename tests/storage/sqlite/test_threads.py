@@ -214,6 +214,22 @@ async def test_a_full_disk_fails_the_write_that_does_not_fit_and_no_other(
     assert await store.journal(TENANT, "resp_2") == [entry("msg_2")]
 
 
+async def test_a_store_is_not_writable_when_only_a_trial_has_room(store: SqliteStore) -> None:
+    def full(database: sqlite3.Connection) -> None:
+        (pages,) = database.execute("PRAGMA page_count").fetchone()
+        database.execute(f"PRAGMA max_page_count = {pages}")
+
+    await store.try_write()
+    await on_writer(store, full)
+    await store.try_write()  # nobody has needed room
+    with pytest.raises(StoreUnavailableError, match="the disk is full"):
+        await store.create(record("large", request={"input": "x" * 100_000}))
+    with pytest.raises(StoreUnavailableError, match="the disk is full"):
+        await store.try_write()
+    await on_writer(store, lambda database: database.execute("PRAGMA max_page_count = 1000000"))
+    await store.try_write()
+
+
 async def test_when_sqlite_undoes_the_whole_transaction_the_other_writes_are_made_again(store: SqliteStore) -> None:
     """As it does with some errors of the disk; here the transaction is ended by hand."""
 

@@ -41,7 +41,7 @@ class Continued(Struct, frozen=True):
     """What the model reads in the place of answers that did not come in time."""
 
 
-class _Waiting(Struct, frozen=True):
+class _WaitingCalls(Struct, frozen=True):
     """What a response waits for."""
 
     calls: Mapping[str, str]
@@ -108,7 +108,7 @@ async def answer_waiting(
     if verdicts:
         _check_may_approve(ctx, response)
     stored = await store.questions.get_all(ctx.tenant, [*calls, *verdicts])
-    waiting = _Waiting(calls, nested, {question.id: question for question in stored})
+    waiting = _WaitingCalls(calls, nested, {question.id: question for question in stored})
     await _check_verdicts(store, waiting, verdicts, is_continued=bool(history))
     answers = waiting.answers(outputs) | {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
     if answers and not response.is_kept:
@@ -206,7 +206,7 @@ def _check_may_approve(ctx: Context, response: ResponseObject) -> None:
 
 
 async def _check_verdicts(
-    store: Store, waiting: _Waiting, verdicts: Mapping[str, tuple[str, JSON]], *, is_continued: bool
+    store: Store, waiting: _WaitingCalls, verdicts: Mapping[str, tuple[str, JSON]], *, is_continued: bool
 ) -> None:
     """Raise an error if a yes or no is to no approval, or to one that is not for this response to answer."""
     for question_id, (param, _) in verdicts.items():

@@ -18,8 +18,8 @@ from antwort.storage.sql.values import SqlValues
 _PING = "SELECT 1 FROM responses WHERE id = ''"
 # The version changes each time: a row that stays the same is not written.
 _TRY_WRITE = f"""
-    INSERT INTO records (owner, kind, {KEPT}) VALUES ('', 'try_write', 'try_write', '', ?, '{{}}', '', 1)
-    ON CONFLICT (owner, kind, tenant, id) DO UPDATE SET created_at = excluded.created_at,
+    INSERT INTO records (owner, kind, {KEPT}) VALUES ('', 'try_write', 'try_write', '', ?, ?, '', 1)
+    ON CONFLICT (owner, kind, tenant, id) DO UPDATE SET created_at = excluded.created_at, value = excluded.value,
         version = records.version % 1000000 + 1"""  # noqa: S608
 
 
@@ -49,8 +49,13 @@ class Store(ResponseStore):
 
     async def try_write(self) -> None:
         """Write a little and commit it; raise StoreUnavailableError if that cannot be done now."""
-        now = int(time.time())
-        await self._writer.run(lambda database: database.execute(_TRY_WRITE, (now,)), "")
+        row = (int(time.time()), self.trial)
+        await self._writer.run(lambda database: database.execute(_TRY_WRITE, row), "")
+
+    @property
+    def trial(self) -> str:
+        """The JSON that is written to see whether that can be done."""
+        return "{}"
 
     async def close(self) -> None:
         """Finish pending writes and let go of the database."""

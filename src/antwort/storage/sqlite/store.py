@@ -1,5 +1,6 @@
 """The store on SQLite: one thread that writes with group commit, a few that read, no SQL toolkit in between."""
 
+import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing_extensions import override
 from antwort.config.defaults import STORAGE
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
-from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
+from antwort.storage.sql.database import Database, ReadRunner
 from antwort.storage.sql.store import Store, read_a_little
 from antwort.storage.sql.transactions import reads
 from antwort.storage.sqlite.connection import (
@@ -28,6 +29,7 @@ from antwort.storage.sqlite.room import empty_log
 from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
 
 READERS = 2
+_LARGE_TRIAL = f'"{"-" * 64 * 1024}"'
 
 _Connections: TypeAlias = tuple[SqliteDatabase, Sequence[SqliteDatabase]]
 """The one that writes, and those that read."""
@@ -40,8 +42,9 @@ class SqliteStore(Store):
     the machine.
     """
 
-    def __init__(self, writer: WriteRunner, reader: ReadRunner, path: Path) -> None:
+    def __init__(self, writer: SqliteWriter, reader: ReadRunner, path: Path) -> None:
         super().__init__(writer, reader)
+        self._disk_writer = writer
         self._path = path.absolute()
 
     @classmethod
@@ -80,6 +83,12 @@ class SqliteStore(Store):
         except OSError as error:
             raise StoreUnavailableError("The database cannot be used now: its file is gone.") from error
         read_a_little(database)
+
+    @property
+    @override
+    def trial(self) -> str:
+        # A little may have room in what the log has already, when nothing that is worth storing has any.
+        return _LARGE_TRIAL if time.monotonic() < self._disk_writer.full_until else super().trial
 
 
 def _opened(room: DiskReserve, connections: Callable[[], _Connections]) -> _Connections:

@@ -4,6 +4,7 @@ import asyncio
 import copy
 import logging
 import sqlite3
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -26,6 +27,8 @@ LARGEST_GROUP = 256
 """Jobs that share a commit at most."""
 
 _FULL = "the disk is full"
+_FULL_FOR = 6.0
+"""Seconds for which the disk counts as full after a write without room: whoever waits tries again within them."""
 _UNAVAILABLE = {
     sqlite3.SQLITE_BUSY: "another process holds it",
     sqlite3.SQLITE_CANTOPEN: "it cannot be opened",
@@ -100,6 +103,8 @@ class SqliteWriter(_SqliteThreads):
         self._reserve = reserve
         self._short = False
         """A write has found the disk full, and nothing has been given back since."""
+        self.full_until = 0.0
+        """Until when, on the clock of `time.monotonic()`, the disk counts as full: a write had no room a moment ago."""
         self._gathered: list[DatabaseJob[Any]] = []
         self._gathering: asyncio.AbstractEventLoop | None = None
         """The loop that will queue what is gathered."""
@@ -150,6 +155,8 @@ class SqliteWriter(_SqliteThreads):
             self._short = True
             empty_log(database)  # what the log holds has its place in the file for the most part
             _do_again(database, jobs)
+            if any(isinstance(job.error, StoreFullError) for job in jobs):
+                self.full_until = time.monotonic() + _FULL_FOR
         if not self._short or not any(job.frees for job in jobs):
             return
         freeing = [job for job in jobs if job.frees]
