@@ -1,4 +1,4 @@
-"""A small model in this process: all-MiniLM-L6-v2 with 8-bit weights, for whoever has no embedding service.
+"""A small model in this process: all-MiniLM-L6-v2 in 8 bits, for whoever has no embedding service.
 
 Everything it needs comes with packages of the extra `files`; nothing is ever downloaded. The packages are imported and
 the model is read when the first text comes, which takes less than a second.
@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from antwort.provider import ConfigError, SingleFlight
 from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_signed_products, integer_network
 from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 logger = logging.getLogger(__name__)
@@ -213,12 +214,11 @@ def _read(model: Path, vocabulary: Path) -> LoadedModel:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # it would keep the memory of the longest text for ever
     options.log_severity_level = 3
-    session = onnx.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+    integers = integer_network(network, numpy, signed=has_signed_products())
+    session = onnx.InferenceSession(integers, options, providers=["CPUExecutionProvider"])
 
     def vector(tokens: list[int]) -> Vector:
-        ids = numpy.array([tokens], dtype=numpy.int64)
-        given = {"input_ids": ids, "attention_mask": numpy.ones_like(ids), "token_type_ids": numpy.zeros_like(ids)}
-        mean: Any = session.run(["last_hidden_state"], given)[0][0].mean(axis=0)
+        mean: Any = session.run([OUTPUT], {INPUT: numpy.array([tokens], dtype=numpy.int64)})[0][0]
         found: Vector = (mean / max(float(numpy.linalg.norm(mean)), 1e-12)).tolist()
         return found
 
