@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from antwort.providers.file_search.vectors.base import Chunk, Query
+from antwort.extensions import Chunk, Query
 
 Vectors = npt.NDArray[np.float64]
 

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from tests.support.postgres import PostgresServer
 from tests.support.qdrant import OwnQdrant, QdrantServer
 
+from antwort.extensions import VectorDatabase
 from antwort.providers.file_search.settings import PgvectorSettings, QdrantSettings
-from antwort.providers.file_search.vectors.base import VectorStoreBackend
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
 from benchmarks.processes import cpu_seconds
@@ -27,7 +27,7 @@ PATIENCE = 300
 class MeasuredDatabase:
     """A database, and the processes that are it."""
 
-    backend: VectorStoreBackend
+    backend: VectorDatabase
     processes: Callable[[], Sequence[int]]
 
     def memory(self) -> float:
@@ -85,7 +85,7 @@ DATABASES: dict[str, Callable[[], AbstractAsyncContextManager[MeasuredDatabase]]
 
 
 @contextlib.asynccontextmanager
-async def _open(backend: VectorStoreBackend, processes: Callable[[], Sequence[int]]) -> AsyncIterator[MeasuredDatabase]:
+async def _open(backend: VectorDatabase, processes: Callable[[], Sequence[int]]) -> AsyncIterator[MeasuredDatabase]:
     try:
         await backend.health()
         yield MeasuredDatabase(backend, processes)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from antwort.providers.file_search.vectors.base import Query, collection_name, shared_collection_name
+from antwort.extensions import Query, collection_name, shared_collection_name
 from benchmarks.chunks import Store
 from benchmarks.databases import DATABASES, MeasuredDatabase
 from benchmarks.measure import BenchmarkError, Row

@@ -11,7 +11,7 @@ from tempfile import TemporaryDirectory
 
 from antwort import Antwort, Context
 from antwort.config import Config
-from antwort.context.run_services import Place
+from antwort.context.values import Place
 from antwort.providers.variables import Variables
 from benchmarks.measure import Row
 

@@ -16,12 +16,12 @@ from tempfile import TemporaryDirectory
 
 from typing_extensions import override
 
+from antwort.documents.child import parsed
 from antwort.documents.chunking import DocumentChunk, chunked
-from antwort.documents.parsing import parsed
+from antwort.extensions import Chunk, collection_name
 from antwort.providers.file_search.embedding import MiniLM
 from antwort.providers.file_search.search import Searcher, Wish
-from antwort.providers.file_search.vector_stores import VectorStoreRecord
-from antwort.providers.file_search.vectors.base import Chunk, collection_name
+from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from antwort.providers.file_search.wire import HybridSearch, RankingOptions
 from antwort.storage.base import Kept

@@ -38,7 +38,7 @@ from antwort.testing import ServedApp, served
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # a file that is run as a program does not find its neighbours by their full names
 
-from scripts import recording  # noqa: E402
+from scripts import layers, recording  # noqa: E402
 from scripts.api_reference import markdown_reference  # noqa: E402
 from scripts.settings_reference import markdown_table, markdown_tables  # noqa: E402
 
@@ -351,7 +351,19 @@ def function_errors() -> str:
     return _table(("Status", "Class", "When"), rows)
 
 
+def layer_table() -> str:
+    """Return the table of the layers."""
+    return layers.markdown_table(layers.LAYERS, "Layer")
+
+
+def engine_rooms() -> str:
+    """Return the table of the engine's rooms."""
+    return layers.markdown_table(layers.ROOMS, "Room")
+
+
 PARTS: dict[str, Callable[[], str]] = {
+    "layers": layer_table,
+    "rooms of the engine": engine_rooms,
     "settings": settings,
     "cli": cli,
     "metrics": metrics,

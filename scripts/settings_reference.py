@@ -8,10 +8,11 @@ from typing import Any, Literal, get_args, get_origin
 from pydantic import BaseModel, ByteSize, SecretStr
 from pydantic.fields import FieldInfo
 
+from antwort.config import ExtensionKind
 from antwort.config.durations import Age, Seconds
 from antwort.config.model import Config
 from antwort.config.origins import join
-from antwort.config.settings import alternatives, is_secret_type, models_in
+from antwort.config.settings import alternatives, is_secret_type, metadata_of, models_in
 from antwort.config.template import default_text, field_default
 
 _NAMES: Mapping[Any, str] = types.MappingProxyType(
@@ -61,9 +62,15 @@ def _rows(prefix: str, fields: Mapping[str, FieldInfo]) -> Iterator[Sequence[str
         if not isinstance(value, BaseModel):
             shown = "required" if field.is_required() else f"`{default_text(value)}`"
             also = f" Or `{name}_file`: a file that holds it." if is_secret_type(field.annotation) else ""
-            yield f"`{key}`", type_name(field.annotation), shown, f"{field.description}{also}"
+            yield f"`{key}`", _kinds(field) or type_name(field.annotation), shown, f"{field.description}{also}"
         for model in models:
             yield from _rows(f"{key}[]" if isinstance(value, list) else key, model.model_fields)
+
+
+def _kinds(field: FieldInfo) -> str:
+    """Return the names of what can be chosen, if that is what a setting does."""
+    kinds = [one for one in metadata_of(field) if isinstance(one, ExtensionKind)]
+    return f"{', '.join(f'`{name}`' for name in kinds[0].own_names())}, or an extension" if kinds else ""
 
 
 def _table(rows: Iterator[Sequence[str]]) -> str:

@@ -5,11 +5,14 @@ import gc
 import inspect
 import os
 import signal
+import ssl
 import sys
 from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
+import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
@@ -25,7 +28,7 @@ from tests.support.qdrant import qdrant, qdrant_line, qdrant_server
 from tests.support.s3 import bucket, s3_server
 
 import antwort
-from antwort.functions import discovery
+from antwort.config import installed
 from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
 from antwort.sandbox.control_groups import ControlGroups
@@ -53,10 +56,28 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # system takes longer to make than most tests, and there are thousands of them.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem")
 
+
+def _made_once(module: Any) -> None:
+    """Let clients that trust whom the system does share what says so: two thirds of what it takes to make one."""
+    make: Callable[..., ssl.SSLContext] = module.create_ssl_context
+    shared = functools.cache(lambda _file, _folder, trust_env: make(trust_env=trust_env))
+
+    def made(verify: Any = True, cert: Any = None, trust_env: bool = True) -> ssl.SSLContext:
+        if verify is not True or cert:
+            return make(verify=verify, cert=cert, trust_env=trust_env)
+        return shared(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"), trust_env)
+
+    module.create_ssl_context = made
+
+
+_made_once(httpx._transports.default)
+_made_once(httpx2._transports.default)
+
 # What is installed stays the same. To read it takes a tenth of what it takes to make an app, and there are thousands.
-_packages = discovery._packages
+_packages = installed.packages
 _packages_on = functools.cache(lambda _path: _packages())
-discovery._packages = lambda: _packages_on(tuple(sys.path))
+installed.packages = lambda: _packages_on(tuple(sys.path))
+installed.own_points = functools.cache(installed.own_points)
 
 # So does what sandboxes can use here. A server that starts finds out by trying it; what has worked is not tried again.
 _try_out, _works, _worked = disk_kinds.try_out, ControlGroups._works, set[tuple[object, ...]]()
@@ -104,6 +125,8 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+        # As in a server that is served. At the interpreter's own values it takes a twentieth of the tests' time.
+        gc.set_threshold(20_000, 20, 20)
 
 
 @pytest.fixture(autouse=True)

@@ -21,9 +21,9 @@ from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.queues import Queues
-from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_places, secret_values
+from antwort.config import BackendConfig, Config, LoadedConfig, ProviderConfig, mask_urls, named_paths, secret_values
 from antwort.context import ANONYMOUS_TENANT, Context
-from antwort.context.run_services import RunServices, Values
+from antwort.context.values import Values
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.engine.engine import Engine
 from antwort.engine.planning.input_files import InputFiles
@@ -55,8 +55,9 @@ from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import RegularSweep, Sweeper, UnstoredSweeper
 from antwort.storage.sql.store import Store
+from antwort.storage.streamed_values import ValueLimits
 from antwort.storage.urls import database_url, is_postgres, sqlite_path, why_one_process
-from antwort.storage.values import StoredValues, ValueLimits
+from antwort.storage.values import StoredValues
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 from antwort.workers.peers import Peers
@@ -242,9 +243,9 @@ class Antwort:
     def _sandbox_rules(self, providers: Iterable[FunctionProvider]) -> SandboxRules:
         """Return what code in the sandbox may not see: all that the configuration names, and itself."""
         own = self.config.sandbox
-        private = {key: place for key, place in named_places(self.config) if not key.startswith("sandbox.")}
+        private = {key: place for key, place in named_paths(self.config) if not key.startswith("sandbox.")}
         for provider in providers:
-            private |= named_places(getattr(provider, "settings", None), f"providers.{provider.name}")
+            private |= named_paths(getattr(provider, "settings", None), f"providers.{provider.name}")
         if self.loaded.path is not None:
             private["the configuration"] = self.loaded.path
         return SandboxRules(
@@ -310,8 +311,7 @@ class Antwort:
                 queues=self.queues,
             )
             self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
-            self.services = RunServices(self.values, self.runs.agents)
-            self.registry.bind(self.services)
+            self.registry.bind(self.values.of, self.runs.agents.of)
             parts = self._parts()
             self._http, self._websockets = build_asgi(parts), build_websockets(parts)
             self._peers.open()
@@ -425,7 +425,8 @@ class Antwort:
         settings = self.config.limits.per_tenant
         room = limits.check_room if limits.counts_bytes else None
         bounds = FileLimits(settings.max_file_bytes, settings.max_files_bytes)
-        return StoredFiles(storage.store.files, open_blobs(storage.bucket, storage.blobs), bounds, check_room=room)
+        blobs = open_blobs(storage.bucket, storage.blobs, self.config.storage.files)
+        return StoredFiles(storage.store.files, blobs, bounds, check_room=room)
 
     def _new_input_files(self, large_work: LargeWork) -> InputFiles:
         parser = DocumentParser(self.sandbox, ParsingLimits(seconds=_READING))

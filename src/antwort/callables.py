@@ -74,11 +74,7 @@ def is_context(hint: Any) -> bool:
 
 def read_docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     """Split a docstring into what the function does and what its parameters mean (Google, NumPy or Sphinx style)."""
-    text = inspect.getdoc(handler) if inspect.isroutine(handler) or inspect.isclass(handler) else None
-    if text is None and isinstance(handler, functools.partial):
-        text = inspect.getdoc(_unwrapped(handler))
-    if text is None and not inspect.isroutine(handler):
-        text = inspect.getdoc(type(handler).__call__) or inspect.getdoc(handler)
+    text = _docstring(handler)
     if not text:
         return "", {}
     if not any(map(_begins_section, text.splitlines())):  # as most are: the parser need not try its four styles
@@ -88,6 +84,16 @@ def read_docstring(handler: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     description = "\n".join(part for part in (parsed.short_description, parsed.long_description) if part)
     documented = {found.arg_name: " ".join((found.description or "").split()) for found in parsed.params}
     return description.strip() or text.strip(), documented
+
+
+def _docstring(handler: Callable[..., Any]) -> str | None:
+    """Return what is said of a function, of what a partial call calls, or of what an object does when it is called."""
+    text = inspect.getdoc(handler) if inspect.isroutine(handler) or inspect.isclass(handler) else None
+    if text is None and isinstance(handler, functools.partial):
+        text = inspect.getdoc(_unwrapped(handler))
+    if text is None and not inspect.isroutine(handler):
+        text = inspect.getdoc(type(handler).__call__) or inspect.getdoc(handler)
+    return text
 
 
 def _begins_section(line: str) -> bool:

@@ -33,9 +33,10 @@ Anything else that escapes is a bug: the client sees an `InternalServerError` wi
 traceback.
 """
 
+import contextlib
 import difflib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
 _A_DAY = 24 * 3600.0
@@ -286,6 +287,15 @@ class GatewayTimeoutError(APIError):
     """504: a server behind us did not answer in time."""
 
     status = 504
+
+
+@contextlib.contextmanager
+def as_function_errors() -> Iterator[None]:
+    """Tell the model what is refused in the words for clients: an APIError becomes a FunctionError."""
+    try:
+        yield
+    except APIError as error:
+        raise FunctionError(error.message) from error
 
 
 def near_names(name: str, known: Iterable[str], *, most: int = 1, likeness: float = 0.6) -> list[str]:

@@ -17,6 +17,7 @@ from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
+from antwort.context.calls import CallableFunction, CallResult, FunctionCalls
 from antwort.context.http_client import (
     BlockedError,
     HttpAnswer,
@@ -28,21 +29,13 @@ from antwort.context.http_client import (
     call_again,
     retry_after,
 )
-from antwort.context.run_services import (
-    CallableFunction,
-    CallResult,
-    FunctionCalls,
-    Place,
-    Reference,
-    ValueKind,
-    Values,
-    Variable,
-    VariableScope,
-)
-from antwort.context.run_services import Variables as VariableView
 from antwort.context.suspension import SuspendedError, Suspension
+from antwort.context.values import Place, Values
+from antwort.context.variables import Reference, ValueKind, Variable, VariableScope
+from antwort.context.variables import Variables as VariableView
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
+from antwort.documents.formats.html import HtmlPage, decoded_html, html_line, read_html
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.errors import (
     APIError,
@@ -56,6 +49,7 @@ from antwort.errors import (
     PermissionDeniedError,
     RateLimitError,
     ServiceUnavailableError,
+    as_function_errors,
     did_you_mean,
 )
 from antwort.files.base import FileDetails, FileListener, Files
@@ -67,6 +61,11 @@ from antwort.functions import (
     Gauge,
     Histogram,
     Hosted,
+    HostedCall,
+    HostedTool,
+    Image,
+    ItemEnd,
+    ItemEvent,
     Limits,
     Provider,
     Scope,
@@ -160,8 +159,14 @@ __all__ = [
     "GrepScanner",
     "Histogram",
     "Hosted",
+    "HostedCall",
+    "HostedTool",
+    "HtmlPage",
     "HttpAnswer",
     "HttpClient",
+    "Image",
+    "ItemEnd",
+    "ItemEvent",
     "Kept",
     "LargeWork",
     "Limits",
@@ -222,16 +227,19 @@ __all__ = [
     "VariableView",
     "Workplace",
     "WorksApart",
+    "as_function_errors",
     "asked_range",
     "call_again",
     "chunked",
     "content_response",
+    "decoded_html",
     "delete_tree",
     "did_you_mean",
     "disk_usage",
     "fenced",
     "file_response",
     "function",
+    "html_line",
     "media_type",
     "one_line",
     "open_upload",
@@ -239,6 +247,7 @@ __all__ = [
     "printable",
     "python_name",
     "python_stub",
+    "read_html",
     "retry_after",
     "route",
     "sandbox_of",

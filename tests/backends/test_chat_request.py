@@ -13,7 +13,7 @@ from antwort.backends.http.remote import COPIED, encode_body, encode_parts, in_p
 from antwort.backends.responses.request import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
-from antwort.http1.kept_bytes import WORTHWHILE, KeptBytes
+from antwort.http1.shared_bytes import WORTHWHILE, SharedBytes
 from antwort.types import JSON
 
 TOOL = {"type": "function", "name": "add", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
@@ -150,7 +150,7 @@ def test_very_many_tools_that_others_offer_too_end_the_body_and_are_kept_once() 
         assert not isinstance(parts, bytes)
         assert json.loads(b"".join(parts)) == json.loads(encode_body(sent))
         endings.append(parts[-1])
-    assert isinstance(endings[0], KeptBytes)
+    assert isinstance(endings[0], SharedBytes)
     assert endings[0] is endings[1]
 
 

@@ -15,8 +15,8 @@ from tests.storage.samples import record
 from antwort import Antwort
 from antwort.config import Config, StorageConfig
 from antwort.storage import open_store
+from antwort.storage.maintenance import location
 from antwort.storage.schema.revisions import MIGRATIONS, head
-from antwort.storage.upgrade import location
 from antwort.testing import running
 
 Cli = Callable[..., Result]

@@ -27,8 +27,7 @@ from antwort.engine.calls.leaving import LeavingCalls
 from antwort.engine.calls.totals import Totals
 from antwort.engine.output.emitter import Emitter, Manner
 from antwort.engine.planning.input import read_input
-from antwort.engine.turns.model_turn import ModelTurns, model_request
-from antwort.engine.turns.said_window import SaidWindow
+from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request
 from antwort.errors import BadRequestError
 from antwort.server.api.conversations import ConversationEndpoints, CreateConversation
 from antwort.testing import ScriptedBackend, lint_stream, running

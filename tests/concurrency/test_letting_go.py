@@ -7,7 +7,7 @@ from tests.concurrency.test_large_work import Ticks, ticking
 from tests.runs.embedded import embedded
 from typing_extensions import override
 
-from antwort.concurrency.letting_go import MANY, is_many, let_go
+from antwort.concurrency.large_work import MANY_VALUES, is_many, let_go
 from antwort.testing import call, turn
 
 SEVERAL = 5
@@ -34,27 +34,27 @@ def numbers(count: int, ticks: Ticks, freed: list[int]) -> list[int]:
 
 
 def test_only_what_has_very_many_parts_is_taken_apart() -> None:
-    assert is_many([0] * MANY)
-    assert is_many(dict.fromkeys(range(MANY)))
-    few: list[Any] = [None, 7, "x" * MANY, [0], {}, range(MANY)]
+    assert is_many([0] * MANY_VALUES)
+    assert is_many(dict.fromkeys(range(MANY_VALUES)))
+    few: list[Any] = [None, 7, "x" * MANY_VALUES, [0], {}, range(MANY_VALUES)]
     assert not any(map(is_many, few))
 
 
 async def test_the_loop_has_its_turn_while_a_list_or_an_object_is_freed() -> None:
     freed: list[int] = []
     async with ticking() as ticks:
-        values: Any = numbers(2 * MANY, ticks, freed)
-        held = [values, dict(enumerate(numbers(2 * MANY, ticks, freed)))]
+        values: Any = numbers(2 * MANY_VALUES, ticks, freed)
+        held = [values, dict(enumerate(numbers(2 * MANY_VALUES, ticks, freed)))]
         del values
         await let_go(held)
-    assert len(freed) == 4 * MANY
+    assert len(freed) == 4 * MANY_VALUES
     assert len(set(freed)) > SEVERAL
 
 
 async def test_what_somebody_else_has_is_left_alone() -> None:
-    mine = list(range(MANY))
+    mine = list(range(MANY_VALUES))
     await let_go([mine])
-    assert mine == list(range(MANY))
+    assert mine == list(range(MANY_VALUES))
 
 
 async def test_a_large_result_of_a_function_is_freed_bit_by_bit(tmp_path: Path) -> None:
@@ -63,10 +63,10 @@ async def test_a_large_result_of_a_function_is_freed_bit_by_bit(tmp_path: Path) 
 
         async def count() -> list[int]:
             """Count."""
-            return numbers(2 * MANY, ticks, freed)
+            return numbers(2 * MANY_VALUES, ticks, freed)
 
         async with embedded(tmp_path, [turn(calls=[call("count")]), "Many."], [count]) as app:
             response, _ = await app.result(await app.accept())
     assert response["status"] == "completed"
-    assert len(freed) == 2 * MANY
+    assert len(freed) == 2 * MANY_VALUES
     assert len(set(freed)) > SEVERAL

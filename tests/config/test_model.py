@@ -1,4 +1,6 @@
+import inspect
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -6,7 +8,10 @@ import pytest
 import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
+from antwort import FunctionRegistry
+from antwort.concurrency.queues import Queues
 from antwort.config import (
+    AgentConfig,
     ApiKeyConfig,
     AuthConfig,
     BackendConfig,
@@ -17,12 +22,19 @@ from antwort.config import (
     ObservabilityConfig,
     ProviderConfig,
     RateConfig,
+    S3Config,
     ServerConfig,
     StorageConfig,
     short_duration,
     written_duration,
 )
+from antwort.config.engine import PriceConfig
 from antwort.config.settings import alternatives, models_in
+from antwort.context.budget import RunLimits
+from antwort.files.service import FileLimits
+from antwort.storage.postgres.store import PostgresStore
+from antwort.storage.sqlite import SqliteStore
+from antwort.storage.streamed_values import ValueLimits
 
 
 def test_the_defaults_are_those_the_documentation_promises() -> None:
@@ -133,6 +145,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "disk_reserve": 16777216,
             "keep": {"responses": None, "events": None, "conversations": None, "unstored": 600.0},
             "sweep": 3600.0,
+            "files": None,
             "s3": None,
         },
         "encryption": {"key": None, "previous_keys": []},
@@ -158,10 +171,96 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
     }
 
 
-def test_the_defaults_of_keys_and_tokens() -> None:
-    key = ApiKeyConfig(id="ci", hash="h")
-    assert (key.key, key.tenant, key.subject, key.scopes) == (None, "default", None, ["*"])
+_OF_ENTRIES: dict[type[BaseModel], dict[str, Any]] = {
+    AgentConfig: {
+        "description": "",
+        "instructions": None,
+        "model": None,
+        "functions": None,
+        "agents": [],
+        "models": [],
+        "approval": None,
+        "max_input": None,
+        "max_window": None,
+        "max_turns": None,
+        "max_tool_calls": None,
+        "max_output_tokens": None,
+        "temperature": None,
+    },
+    ApiKeyConfig: {"key": None, "hash": None, "tenant": "default", "subject": None, "scopes": ["*"]},
+    BackendConfig: {
+        "api_key": None,
+        "headers": {},
+        "models": [],
+        "aliases": {},
+        "any_model": False,
+        "fallback": None,
+        "fallback_model": None,
+        "connect_timeout": 5.0,
+        "first_byte_timeout": 300.0,
+        "chunk_timeout": 60.0,
+        "retries": 2,
+        "max_connections": 1000,
+        "connection_wait": 10.0,
+        "api": "chat",
+        "tool_calls": "auto",
+        "allowed_tools": "fewer",
+        "context_window": None,
+        "max_header_bytes": 64 * 1024,
+        "max_event_bytes": 16 * 1024**2,
+        "max_answer_bytes": 64 * 1024**2,
+        "max_values": 500_000,
+        "max_calls": 128,
+        "max_items": 10_000,
+        "max_models": 10_000,
+        "pdf": False,
+        "extra_body": {},
+        "parameters": [],
+    },
+    PriceConfig: {"input": 0.0, "output": 0.0},
+    ProviderConfig: {"enabled": False, "use": None, "offer": "always", "approval": None, "settings": {}},
+    S3Config: {"prefix": "", "endpoint": None, "region": None},
+}
+"""The defaults of sections of which there may be several, or none."""
 
+
+@pytest.mark.parametrize("section", _OF_ENTRIES)
+def test_the_defaults_of_entries_are_those_the_documentation_promises(section: type[BaseModel]) -> None:
+    fields = section.model_fields.items()
+    defaults = {name: field.default for name, field in fields if not field.is_required()}
+    assert defaults == _OF_ENTRIES[section]
+
+
+def test_no_section_is_without_a_test_of_its_defaults() -> None:
+    def sections(model: type[BaseModel]) -> set[type[BaseModel]]:
+        inner = [one for field in model.model_fields.values() for one in models_in(field.annotation)]
+        return {model}.union(*map(sections, inner))
+
+    def values(model: BaseModel) -> set[type[BaseModel]]:
+        inner = [value for _, value in model if isinstance(value, BaseModel)]
+        return {type(model)}.union(*map(values, inner))
+
+    assert sections(Config) == values(Config()) | _OF_ENTRIES.keys() | {JwtConfig}
+
+
+def test_who_uses_a_part_as_a_library_has_the_defaults_of_the_configuration() -> None:
+    def has(given: Callable[..., object], **named: object) -> None:
+        parameters = inspect.signature(given).parameters
+        assert {name: parameters[name].default for name in named} == named
+
+    config = Config()
+    has(FunctionRegistry, **dict(config.functions))
+    stored = dict(config.storage)
+    has(SqliteStore.open, **{name: stored[name] for name in ("synchronous", "busy_timeout")})
+    has(PostgresStore.open, **{name: stored[name] for name in ("pool_size", "reconnect")})
+    tenant, run = config.limits.per_tenant, config.engine.run
+    has(Queues, most_waiting=tenant.max_waiting)
+    assert (ValueLimits().value, FileLimits().file) == (tenant.max_value_bytes, tenant.max_file_bytes)
+    limits = RunLimits()
+    assert (limits.depth, limits.agents, limits.in_flight) == (run.max_depth, run.max_agents, run.max_in_flight)
+
+
+def test_the_defaults_of_tokens() -> None:
     jwt = JwtConfig(issuer="https://login.example", audience="antwort")
     assert jwt.model_dump(exclude={"issuer", "audience"}) == {
         "jwks_url": None,

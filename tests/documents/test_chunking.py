@@ -4,9 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.documents.chunking import chunked
+from antwort.documents.chunking import TokenRuler, chunked
 from antwort.documents.document import BlockKind, Document, DocumentBuilder
-from antwort.documents.tokens import TokenRuler
 
 WORDS = st.text(alphabet="ab \n.,;!?é漢字1_\t", min_size=1, max_size=400)
 KINDS = st.sampled_from(["heading", "paragraph", "table", "code"])

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from tests.documents import samples
 
+from antwort.documents.child import parsed
 from antwort.documents.document import Document, UnreadableError
-from antwort.documents.parsing import parsed
 
 
 def said(document: Document) -> list[tuple[str, str]]:
@@ -77,16 +77,25 @@ def test_a_page_of_html_has_what_a_reader_sees() -> None:
     document = parsed(html.encode(), "page.bin")
     assert document.title == "A page"
     assert said(document) == [
-        ("heading", "Top most"),
+        ("heading", "# Top most"),
         ("paragraph", "some bold text"),
         ("paragraph", "and more"),
-        ("heading", "Table"),
+        ("heading", "## Table"),
         ("table", "name | age\nAnn | 3"),
         ("code", "x = 1\ny = 2"),
-        ("paragraph", "first"),
-        ("paragraph", "second"),
+        ("paragraph", "- first\n- second"),
     ]
     assert headings_of(document, "Ann") == ("Top most", "Table")
+
+
+def test_a_page_names_its_encoding_itself() -> None:
+    page = b'<html><head><meta charset="koi8-r"></head><body><p>\xda\xc4\xc5\xd3\xd8</p></body></html>'
+    assert said(parsed(page, "page.html")) == [("paragraph", "здесь")]
+
+
+def test_notes_in_the_chapters_of_a_book_are_no_menus() -> None:
+    chapter = "<h1>One</h1><p>Call me.<sup>1</sup></p><aside epub:type='footnote'>1 A whale.</aside>"
+    assert "A whale." in parsed(samples.epub("The book", [chapter]), "b.epub").text
 
 
 def test_a_pdf_has_pages() -> None:
@@ -161,7 +170,7 @@ def test_a_message_has_its_subject_its_text_and_the_names_of_what_is_attached() 
 def test_a_book_is_read_in_its_order() -> None:
     document = parsed(samples.epub("The book", ["<h1>One</h1><p>first</p>", "<h1>Two</h1><p>second</p>"]), "b.epub")
     assert document.title == "The book"
-    assert [text for _, text in said(document)] == ["One", "first", "Two", "second"]
+    assert [text for _, text in said(document)] == ["# One", "first", "# Two", "second"]
     assert page_of(document, "second") == 2
 
 

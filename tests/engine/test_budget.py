@@ -8,7 +8,8 @@ from pydantic import ValidationError
 from tests.runs.embedded import embedded
 
 from antwort.config import EngineConfig
-from antwort.engine.budget import Budget, RunLimits
+from antwort.context.budget import RunLimits
+from antwort.engine.budget import Budget
 from antwort.testing import call, turn
 
 

@@ -4,12 +4,14 @@ import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.storage.samples import TENANT, entry, record
 
-from antwort.engine.journal import Journal
+from antwort.engine.journal import GroupedSaves, Journal
 from antwort.storage import SqliteStore
+from antwort.storage.base import FencedError
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -34,4 +36,55 @@ async def test_what_could_not_be_stored_when_it_was_cut_off_is_stored_with_what_
     journal.note(entry("c"))
     await journal.save()
     assert await store.journal(TENANT, "resp_1") == [entry("a"), entry("b"), entry("c")]
+    await store.close()
+
+
+async def test_what_changes_in_the_same_moment_is_stored_together(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "antwort.db")
+    journal = Journal(store, record(), [entry("a")], 1)
+    await journal.save()
+    saves, written = GroupedSaves(journal), list[tuple[int, int]]()
+    write = store.append
+
+    async def counted(*args: Any, start: int) -> None:
+        written.append((start, len(args[3])))
+        await write(*args, start=start)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "append", counted)
+        for name in "bcd":
+            journal.note(entry(name))
+        await asyncio.gather(*[saves.save(position) for position in (1, 2, 3)])
+        journal.entries[1] = entry("B")
+        journal.note(entry("e"))
+        await asyncio.gather(saves.save(1), saves.save(4))
+    assert written == [(1, 3), (1, 1), (4, 1)]
+    assert await store.journal(TENANT, "resp_1") == [entry(name) for name in "aBcde"]
+    await store.close()
+
+
+async def test_who_no_longer_waits_for_a_group_stops_nobody_else(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "antwort.db")
+    journal = Journal(store, record(), [entry("a")], 1)
+    await journal.save()
+    saves = GroupedSaves(journal)
+    for name in "bc":
+        journal.note(entry(name))
+    left, stays = saves.save(1), saves.save(2)
+    left.cancel()
+    await stays
+    assert await store.journal(TENANT, "resp_1") == [entry("a"), entry("b"), entry("c")]
+    await store.close()
+
+
+async def test_what_cannot_be_stored_together_is_known_to_all_who_wait(tmp_path: Path) -> None:
+    store = SqliteStore.open(tmp_path / "antwort.db")
+    journal = Journal(store, record(), [entry("a")], 1)
+    await journal.save()
+    await store.claim(TENANT, "resp_1")  # somebody else has it now
+    saves = GroupedSaves(journal)
+    for name in "bc":
+        journal.note(entry(name))
+    results = await asyncio.gather(saves.save(1), saves.save(2), return_exceptions=True)
+    assert [type(result) for result in results] == [FencedError, FencedError]
     await store.close()

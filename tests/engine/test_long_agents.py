@@ -16,7 +16,7 @@ from antwort import Antwort
 from antwort.backends.base import ModelRequest, TurnSink
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT
-from antwort.context.run_services import Place
+from antwort.context.values import Place
 from antwort.errors import BadRequestError
 from antwort.testing import Turn, call, turn
 from antwort.types import JSON

@@ -52,7 +52,7 @@ def test_our_own_providers_are_found_by_entry_point_like_any_other() -> None:
     assert {found.name for found in Catalogue()} >= names
 
 
-_NEEDED = {"web_search": {"url": "http://localhost:1"}}
+_NEEDED = {name: {"url": "http://localhost:1"} for name in ("web_search", "image_generation")}
 """Settings without which a provider cannot be made."""
 
 

@@ -8,10 +8,11 @@ import pytest
 from pydantic import SecretStr
 from typing_extensions import override
 
+from antwort import FunctionRegistry
 from antwort.config import load_config
 from antwort.errors import ConfigError, DefinitionError
 from antwort.functions.metrics import MetricDescriptor
-from antwort.provider import Counter, Gauge, Histogram, Provider, Settings, function
+from antwort.provider import Counter, Gauge, Histogram, Provider, Settings, function, route
 
 
 class MailSettings(Settings):
@@ -88,6 +89,95 @@ def test_a_subclass_inherits_functions_and_may_replace_them() -> None:
     tools = {spec.name: spec.description for spec in Louder().tools()}
     assert tools == {"send": "Send it loudly.", "check": "Check an address.", "shout": "Shout."}
     assert Louder.settings_type is MailSettings
+
+
+class Archive:
+    """A part of a provider: what one does with mails that were sent."""
+
+    def __init__(self, settings: MailSettings) -> None:
+        self._settings = settings
+
+    @function
+    async def find(self, word: str) -> str:
+        """Find a mail."""
+        return f"{word} at {self._settings.host}"
+
+    @route("GET", "/v1/mails")
+    async def list_mails(self) -> list[str]:
+        """List the mails."""
+        return []
+
+
+class Partitioned(MailProvider):
+    def __init__(self, settings: MailSettings | None = None) -> None:
+        super().__init__(settings)
+        self.parts = (Archive(self.settings),)
+
+    @route("GET", "/v1/queue")
+    async def list_queue(self) -> list[str]:
+        """List what waits."""
+        return []
+
+
+async def test_functions_and_routes_of_its_parts_are_the_providers_behind_its_own() -> None:
+    provider = Partitioned(MailSettings(host="there"))
+    assert [(spec.name, spec.scope) for spec in provider.tools()] == [
+        ("send", "user"),
+        ("check", "core"),
+        ("find", "core"),
+    ]
+    assert [route.path for route in provider.routes()] == ["/v1/queue", "/v1/mails"]
+    registry = FunctionRegistry()
+    registry.register(provider)
+    assert (await registry.execute("find", {"word": "tea"})).output == "tea at there"
+
+
+def test_parts_belong_to_one_object() -> None:
+    one, other = Partitioned(), Partitioned()
+    assert one.parts[0] is not other.parts[0]
+    assert MailProvider().parts == ()
+
+
+class Nothing:
+    """Nothing is marked in it."""
+
+
+class Forgetful:
+    @function
+    async def act(thing: str) -> str:  # type: ignore[misc]  # noqa: N805
+        """Act."""
+        return thing
+
+
+@pytest.mark.parametrize(
+    ("part", "told"),
+    [
+        (Archive, "parts are objects, and Archive is a class; make one of it"),
+        (MailProvider(), "MailProvider is a provider, not a part of one; register it by itself"),
+        (Nothing(), "its part Nothing has no @function and no @route"),
+        (Forgetful(), "Forgetful.act is a method and begins with 'thing'"),
+    ],
+)
+def test_what_is_no_part_is_refused(part: object, told: str) -> None:
+    provider = MailProvider()
+    provider.parts = (part,)
+    with pytest.raises(DefinitionError, match=told):
+        provider.tools()
+    with pytest.raises(DefinitionError, match=told):
+        provider.routes()
+
+
+def test_a_function_of_a_part_needs_a_name_of_its_own() -> None:
+    class Sender:
+        @function
+        async def send(self) -> str:
+            """Send."""
+            return ""
+
+    provider = MailProvider()
+    provider.parts = (Sender(),)
+    with pytest.raises(DefinitionError, match="has two functions of one name"):
+        provider.tools()
 
 
 def test_settings_are_typed_and_have_defaults() -> None:

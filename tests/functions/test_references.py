@@ -9,11 +9,12 @@ import pytest
 
 from antwort.config import Config
 from antwort.context import Context
-from antwort.context.run_services import Reference, RunServices, Variables
+from antwort.context.variables import Reference, Variables
 from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry, FunctionSpec, ToolResult
 from antwort.storage import SqliteStore
-from antwort.storage.values import StoredValues, ValueLimits
+from antwort.storage.streamed_values import ValueLimits
+from antwort.storage.values import StoredValues
 
 CTX = Context(
     "t", run_id="resp_a", agent_id="resp_a", conversation_id="conv", call_id="call_1", follows_references=True
@@ -31,7 +32,7 @@ async def values(tmp_path: Path) -> AsyncIterator[StoredValues]:
 @pytest.fixture
 def registry(values: StoredValues) -> FunctionRegistry:
     registry = FunctionRegistry(max_referenced=50_000)
-    registry.bind(RunServices(values=values))
+    registry.bind(values.of)
     return registry
 
 

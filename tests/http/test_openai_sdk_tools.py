@@ -339,9 +339,9 @@ def test_who_asks_for_what_a_provider_has_that_is_not_enabled_is_told_which_and_
 
 def test_a_tool_nobody_serves_is_refused(tmp_path: Path) -> None:
     with served(tmp_path, [], providers=[Search()]) as stage, pytest.raises(BadRequestError) as error:
-        create(stage, False, input="Draw.", tools=[{"type": "image_generation"}])
+        create(stage, False, input="Draw.", tools=[{"type": "mcp", "server_label": "shop"}])
     assert (error.value.param, error.value.code) == ("tools[0].type", "unsupported_tool")
-    assert "'image_generation'" in error.value.message
+    assert "'mcp'" in error.value.message
     assert "web_search" in error.value.message
 
 

@@ -16,8 +16,15 @@ import pytest
 import uvloop
 from tests.support.certificates import certificates
 
-from antwort.http1.client import HIGH_WATER, ClosedError, Connection, ConnectTimeoutError, Http1Client, ProtocolError
-from antwort.http1.kept_bytes import MOST_FILES, KeptBytes
+from antwort.http1.client import (
+    HIGH_WATER,
+    ClosedError,
+    ConnectTimeoutError,
+    Http1Client,
+    Http1Connection,
+    ProtocolError,
+)
+from antwort.http1.shared_bytes import MOST_FILES, MemoryFiles, SharedBytes
 
 REQUEST = b"POST /x HTTP/1.1\r\nhost: h\r\ncontent-length: 2\r\n\r\n{}"
 OK = b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello"
@@ -69,7 +76,7 @@ async def one_request(state: Server, reader: asyncio.StreamReader) -> None:
     state.requests += 1
 
 
-async def read_all(reply: Connection) -> bytes:
+async def read_all(reply: Http1Connection) -> bytes:
     body = b""
     while part := await reply.chunk():
         body += part
@@ -143,7 +150,7 @@ async def test_what_comes_before_anything_was_asked_is_no_answer(monkeypatch: py
     async with serving(answering(OK)) as (client, _):
         connect = client._connect
 
-        async def connect_and_hear(seconds: float) -> Connection:
+        async def connect_and_hear(seconds: float) -> Http1Connection:
             connection = await connect(seconds)
             connection.data_received(OK)
             return connection
@@ -407,13 +414,13 @@ async def test_who_is_cancelled_when_the_answer_comes_too_early_leaves_no_half_r
 
     async with serving(handler) as (client, _):
         asked = asyncio.ensure_future(client.exchange(a_large_request(), connect_timeout=5, silence=30))
-        complete = Connection.on_message_complete
+        complete = Http1Connection.on_message_complete
 
-        def complete_and_cancel(self: Connection) -> None:
+        def complete_and_cancel(self: Http1Connection) -> None:
             complete(self)
             asked.cancel()
 
-        monkeypatch.setattr(Connection, "on_message_complete", complete_and_cancel)
+        monkeypatch.setattr(Http1Connection, "on_message_complete", complete_and_cancel)
         with pytest.raises(asyncio.CancelledError):
             await asked
         assert (client.idle, client.slots.taken) == ([], 0)
@@ -446,7 +453,7 @@ def open_files() -> int:
 def test_a_request_whose_end_is_kept_arrives_whole_each_time(
     size: int, ahead: int, new_loop: Callable[[], asyncio.AbstractEventLoop]
 ) -> None:
-    kept = KeptBytes(random.Random(size).randbytes(size))
+    kept = SharedBytes(random.Random(size).randbytes(size))
     parts = [b"POST /x HTTP/1.1\r\nhost: h\r\n", b"content-length: %d\r\n\r\n" % (ahead + size), b"a" * ahead, kept]
     received: list[bytes] = []
 
@@ -473,7 +480,7 @@ async def test_a_request_whose_end_is_kept_is_encrypted_as_any_other(
 ) -> None:
     ours, theirs = certificates(tmp_path, "localhost")
     monkeypatch.setattr(ssl, "create_default_context", lambda: theirs)
-    kept, received = KeptBytes(b"secret" * 50_000), []
+    kept, received = SharedBytes(b"secret" * 50_000), []
     left = asyncio.Event()
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -496,7 +503,7 @@ async def test_a_request_whose_end_is_kept_is_encrypted_as_any_other(
 
 
 async def test_what_is_kept_is_in_a_file_from_its_second_use_on_and_until_it_is_forgotten() -> None:
-    kept = KeptBytes(b"x" * 300_000)
+    kept = SharedBytes(b"x" * 300_000)
     before, held = open_files(), []
     async with serving(answering_parts(len(kept) + 1)) as (client, _):
         for _ in range(3):
@@ -510,17 +517,23 @@ async def test_what_is_kept_is_in_a_file_from_its_second_use_on_and_until_it_is_
 
 
 async def test_what_is_kept_is_in_a_few_files_only_however_much_there_is() -> None:
-    many, before = [KeptBytes(b"%d" % number * 300_000) for number in range(2 * MOST_FILES)], open_files()
+    many = [SharedBytes(b"%d" % number * 300_000) for number in range(2 * MOST_FILES)]
+    files, others = MemoryFiles(), MemoryFiles()
     with socket.socket() as closed:
-        for kept in [*many, *many]:
-            assert kept.send(closed.fileno(), after=b"a", most=1) == 0
-    assert open_files() == before + MOST_FILES
-    del many, kept
-    assert open_files() == before
+        before = open_files()
+
+        def send_all(files: MemoryFiles) -> int:
+            assert {kept.send(closed.fileno(), after=b"a", most=1, files=files) for kept in many} == {0}
+            return open_files() - before
+
+        assert [send_all(files) for _ in range(3)] == [0, MOST_FILES, MOST_FILES]
+        assert send_all(others) == 2 * MOST_FILES  # another client has files of its own, and uses those there are
+        many.clear()
+        assert open_files() == before
 
 
 async def test_a_server_that_does_not_read_gets_a_kept_end_as_fast_as_it_reads() -> None:
-    kept, go_on = KeptBytes(b"0123456789abcdef" * (LARGE // 16)), asyncio.Event()
+    kept, go_on = SharedBytes(b"0123456789abcdef" * (LARGE // 16)), asyncio.Event()
     received: list[bytes] = []
 
     async def handler(_state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -540,7 +553,7 @@ async def test_a_server_that_does_not_read_gets_a_kept_end_as_fast_as_it_reads()
 
 
 async def test_a_server_that_leaves_is_an_error_for_a_kept_end_too() -> None:
-    kept = KeptBytes(b"x" * 300_000)
+    kept = SharedBytes(b"x" * 300_000)
 
     async def handler(state: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if state.connections == 1:
@@ -613,7 +626,7 @@ async def test_connections_that_nobody_needs_are_closed(monkeypatch: pytest.Monk
         assert await ask(client) == b"hello"
 
 
-def socket_of(connection: Connection) -> socket.socket:
+def socket_of(connection: Http1Connection) -> socket.socket:
     """Return what a connection has from the system."""
     opened: socket.socket = connection.transport.get_extra_info("socket")
     assert opened.fileno() >= 0

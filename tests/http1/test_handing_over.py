@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 from tests.http1.test_client import REQUEST, Server, one_request, serving
 
-from antwort.http1.client import AT_ONCE, ClosedError, Connection, Http1Client
+from antwort.http1.client import AT_ONCE, ClosedError, Http1Client, Http1Connection
 
 GUARD = 30
 PLENTY = 1024**2
@@ -53,7 +53,7 @@ class Pieces:
         return data != b"enough"
 
 
-async def begun(client: Http1Client) -> Connection:
+async def begun(client: Http1Client) -> Http1Connection:
     return await client.exchange(REQUEST, connect_timeout=5, silence=GUARD)
 
 

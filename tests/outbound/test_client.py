@@ -17,7 +17,7 @@ from tests.support.site import Asked, Reply, Site
 
 from antwort.config.engine import OutboundConfig
 from antwort.context.http_client import OutboundTimeoutError, TooLargeError, UnreachableError
-from antwort.http1.client import Connection
+from antwort.http1.client import Http1Connection
 from antwort.outbound import Outbound
 
 HERE = OutboundConfig(allow=["127.0.0.0/8"])
@@ -254,7 +254,7 @@ async def test_a_service_that_is_asked_twice_at_first_has_one_client_and_leaves_
         await client.close()
         for _ in range(3):  # connections are told that they are closed
             await asyncio.sleep(0)
-        known = [one for one in gc.get_objects() if isinstance(one, Connection) and one._client._port == site.port]
+        known = [one for one in gc.get_objects() if isinstance(one, Http1Connection) and one._client._port == site.port]
     assert [one for one in known if one.error is None] == []
 
 

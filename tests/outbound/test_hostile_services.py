@@ -14,13 +14,12 @@ from tests.support.hostile_host import ATTACKS, DRIP, REDIRECTS, HostileHost, Lo
 from antwort import Context
 from antwort.auth.jwks import KeysUnavailableError, from_url
 from antwort.config import OutboundConfig
+from antwort.extensions import EmbeddingUnavailable, RerankUnavailable, SearchError
 from antwort.outbound import Outbound
 from antwort.provider import OutboundError, Slots
 from antwort.providers.file_search.embedding.http import HttpEmbedding
-from antwort.providers.file_search.errors import EmbeddingUnavailable
-from antwort.providers.file_search.reranking import Reranker, RerankUnavailable
-from antwort.providers.file_search.settings import FileSearchSettings
-from antwort.providers.web_search.adapter import SearchError, ask
+from antwort.providers.file_search.reranking import HttpReranker, HttpRerankerSettings
+from antwort.providers.web_search.adapter import ask
 from antwort.providers.web_search.pages import PageReading, read_page
 from antwort.testing import RunningApp, Turn, call, turn
 
@@ -51,8 +50,7 @@ async def embedding(client: Outbound, url: str) -> object:
 
 
 async def reranker(client: Outbound, url: str) -> None:
-    settings = FileSearchSettings(rerank_url=url, rerank_timeout=60)
-    await Reranker(client, url, settings, lambda _status, _seconds: None).check()
+    await HttpReranker(HttpRerankerSettings(url=url, timeout=60), client).scores("antwort", ["antwort"])
 
 
 async def issuer(_client: Outbound, url: str) -> object:

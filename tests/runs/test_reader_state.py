@@ -7,7 +7,7 @@ import pytest
 from openai.types.responses import ResponseStreamEvent
 from pydantic import BaseModel
 
-from antwort.engine.calls.progress import PROGRESS
+from antwort.engine.calls.dispatch import PROGRESS
 from antwort.engine.output.events import REASONING_NAMES, Events, replay_item
 from antwort.runs.recovery import state_of
 from antwort.storage.base import StoredEvent

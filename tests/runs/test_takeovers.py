@@ -230,11 +230,11 @@ async def test_runs_that_are_taken_up_take_turns_between_tenants() -> None:
     entered: list[str] = []
 
     async def take_up(tenant: str, number: int) -> None:
-        ticket = queue.ticket(Takeover(tenant, f"resp_{tenant}_{number}", epoch=2, before=0))
-        await ticket.enter()
+        slot = queue.slot(Takeover(tenant, f"resp_{tenant}_{number}", epoch=2, before=0))
+        await slot.enter()
         entered.append(tenant)
         await asyncio.sleep(0)
-        ticket.leave()
+        slot.leave()
 
     tasks = [asyncio.create_task(take_up("a", number)) for number in range(2000)]
     tasks += [asyncio.create_task(take_up("b", number)) for number in range(3)]

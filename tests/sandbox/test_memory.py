@@ -218,11 +218,12 @@ for number in range(100, 125):  # whatever a file was called when it was waited 
     ),
     "locks of files": Kept(
         """
-files = [os.open(f"{os.getpid()} {number}", os.O_RDWR | os.O_CREAT) for number in range(50)]
-for number in range(0, 2000, 2):
+# To set a lock takes the longer the more there are on a file.
+files = [os.open(f"{os.getpid()} {number}", os.O_RDWR | os.O_CREAT) for number in range(100)]
+for number in range(0, 1000, 2):
     for file in files:
         fcntl.lockf(file, fcntl.LOCK_EX, 1, number)
-    took(10)  # of 200 bytes each
+    took(20)  # of 200 bytes each
 """,
         processes=3,
         memory=48,

@@ -15,7 +15,7 @@ from tests.sandbox.test_orphans import descriptors, ends, running
 from tests.sandbox.test_sandbox import names
 
 from antwort import Antwort
-from antwort.config import Config
+from antwort.config import Choice, Config
 from antwort.errors import ConfigError
 from antwort.sandbox import BareHost, Sandbox, SandboxLimits, SandboxRuntime, sandbox_of
 from antwort.testing import ScriptedBackend
@@ -60,7 +60,7 @@ def test_gvisor_is_among_those_that_are_tried() -> None:
 
 
 def test_settings_take_names_and_paths_and_nothing_else() -> None:
-    setting: TypeAdapter[str] = TypeAdapter(SandboxRuntime)
+    setting: TypeAdapter[Choice] = TypeAdapter(SandboxRuntime)
     for runtime in ("bubblewrap", "runsc", "unsafe", "/usr/bin/crun"):
         assert setting.validate_python(runtime) == runtime
     for runtime in ("docker", "", "bin/crun"):

@@ -51,7 +51,6 @@ UNREAD = {
     "tool shell.environment.skills[].skill_id",  # refused
     "tool mcp.connector_id",  # tools that are not ours
     "tool mcp.tunnel_id",
-    "tool image_generation.input_image_mask.file_id",
     "item message.content[].annotations[].file_id",  # what an answer has cited is text
     "item message.content[].annotations[].container_id",
     "item computer_call_output.output.file_id",  # goes to the model server as it is
@@ -64,7 +63,9 @@ UNREAD = {
 OWN_IDS = re.compile(r"item \S+\.(id|call_id|caller_id)$")
 """What items are called themselves, but for `item_reference`."""
 
-SETTINGS: dict[str, dict[str, Any]] = {"web_search": {"url": "http://localhost:1"}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    name: {"url": "http://localhost:1"} for name in ("web_search", "image_generation")
+}
 
 
 @dataclass
@@ -203,6 +204,8 @@ WAYS = [
         asking("PUT", "/v1/variables?key=k&scope=run&scope_id=$response", "text")),
     Way("PUT /v1/variables query:scope_id", ["variables:write"], [ASK],
         asking("PUT", "/v1/variables?key=k&scope=agent&scope_id=$response", "text")),
+    Way("tool image_generation.input_image_mask.file_id", [ASK, CALL], ["files:read"],
+        response(tools=[{"type": "image_generation", "input_image_mask": {"file_id": "$picture"}}])),
     Way("a variable of a conversation", ["variables:read"], ["conversations:read"],
         asking("GET", "/v1/variables/$variable")),
     Way("a variable of a conversation", ["variables:read"], ["conversations:read"],

@@ -75,7 +75,9 @@ SCOPES = {
     "POST /v1/uploads/{upload_id}/parts": {"files:write"},
     "PUT /v1/variables": {"variables:write"},
 }
-SETTINGS: dict[str, dict[str, Any]] = {"web_search": {"url": "http://localhost:1"}}
+SETTINGS: dict[str, dict[str, Any]] = {
+    name: {"url": "http://localhost:1"} for name in ("web_search", "image_generation")
+}
 """What providers cannot do without."""
 KEYS = {
     "all": ["*"],

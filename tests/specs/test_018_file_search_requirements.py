@@ -29,9 +29,9 @@ from typing_extensions import override
 
 from antwort import Antwort, FunctionProvider
 from antwort.config import Config, load_config
+from antwort.extensions import Attributes, Chunk, Count, Hit, Query, VectorDatabase
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.embedding import EmbeddingClient
-from antwort.providers.file_search.vectors.base import Attributes, Chunk, Count, Hit, Query, VectorStoreBackend
 from antwort.testing import running
 
 
@@ -62,7 +62,7 @@ class Counting(EmbeddingClient):
         self.texts.append("(closed)")
 
 
-class Memory(VectorStoreBackend):
+class Memory(VectorDatabase):
     """A backend of ours: it finds everything."""
 
     name = "memory"
@@ -241,7 +241,7 @@ def test_fr_009_the_management_endpoints_want_credentials_and_know_the_tenant(
 
 
 def test_fr_010_the_vector_store_backend_is_an_interface(tmp_path: Path) -> None:
-    members = {name for name, _ in inspect.getmembers(VectorStoreBackend, inspect.isfunction)}
+    members = {name for name, _ in inspect.getmembers(VectorDatabase, inspect.isfunction)}
     assert {"create_collection", "delete_collection", "search"} <= members
     own = Memory()
     provider = FileSearch(backend=own, embedding=Counting())
@@ -259,7 +259,7 @@ def test_fr_010_the_vector_store_backend_is_an_interface(tmp_path: Path) -> None
 
 async def test_fr_011_the_qdrant_adapter_is_a_backend(qdrant_server: QdrantServer) -> None:
     settings = FileSearch.from_settings({"vector_backend": "qdrant", "qdrant": {"url": qdrant_server.url}}).settings
-    adapter: VectorStoreBackend = OwnQdrant(settings.qdrant)
+    adapter: VectorDatabase = OwnQdrant(settings.qdrant)
     try:
         await adapter.create_collection("antwort_vs_fr011", 64)
         chunk = Chunk("7f0c5a5e-9c55-4f6c-8e0a-d3a4b6a0a9ff", embedded("tea"), "tea", "file-1", "t.md", 0, {}, "acme")

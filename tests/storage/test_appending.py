@@ -13,12 +13,14 @@ import pytest
 from tests.storage.samples import record
 
 from antwort.context import Context, Fence
-from antwort.context.run_services import Place, Variable, Variables
+from antwort.context.values import Place
+from antwort.context.variables import Variable, Variables
 from antwort.errors import FunctionError, RateLimitError
 from antwort.storage import Store
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.sql.values import CHUNK
-from antwort.storage.values import StoredValues, ValueLimits
+from antwort.storage.streamed_values import ValueLimits
+from antwort.storage.values import StoredValues
 
 CALL = Context("t", run_id="resp_a", agent_id="resp_a", conversation_id="conv_1")
 

@@ -22,10 +22,10 @@ from tests.support.postgres import PostgresServer
 from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
 from antwort.storage import Store, open_store
+from antwort.storage.maintenance import current, upgrade
 from antwort.storage.schema.migrate import run_revisions
 from antwort.storage.schema.revisions import EARLY, MIGRATIONS, Migrations, head, needs_upgrade
 from antwort.storage.sqlite.connection import create_file
-from antwort.storage.upgrade import current, upgrade
 from antwort.storage.urls import sqlite_path
 
 DATABASES = sorted(schema.DATABASES.glob("*.sql"))

@@ -20,14 +20,14 @@ from tests.storage.samples import TENANT, entry, event, record
 from antwort.config import Config, StorageConfig
 from antwort.errors import ConfigError
 from antwort.storage import ConversationRecord, Kept, SqliteStore, Store, open_store
+from antwort.storage.maintenance import current, upgrade
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.schema.migrate import alembic_config, migrate
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head, needs_upgrade
 from antwort.storage.schema.tables import metadata
-from antwort.storage.sqlite import upgrade as sqlite
+from antwort.storage.sqlite import maintenance as sqlite
 from antwort.storage.sqlite.connection import connect, create_file
-from antwort.storage.sqlite.upgrade import prepare
-from antwort.storage.upgrade import current, upgrade
+from antwort.storage.sqlite.maintenance import prepare
 from antwort.storage.urls import sqlite_path
 
 
@@ -198,7 +198,7 @@ def test_two_that_upgrade_at_once_do_it_once(path: Path, url: str, later: Migrat
         from pathlib import Path
         import antwort.storage.schema.migrate
         from antwort.storage.schema.revisions import Migrations
-        from antwort.storage.upgrade import upgrade
+        from antwort.storage.maintenance import upgrade
 
         sys.stdin.read()
         upgrade(sys.argv[1], migrations=Migrations(Path(sys.argv[2])))

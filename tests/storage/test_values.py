@@ -10,13 +10,15 @@ from tests.storage.samples import record
 
 from antwort.config import StorageConfig
 from antwort.context import Context, Fence
-from antwort.context.run_services import Place, RunServices, Variables, VariableScope
+from antwort.context.values import Place
+from antwort.context.variables import Variables, VariableScope
 from antwort.errors import FunctionError, FunctionUnavailableError, NotFoundError, PayloadTooLargeError, RateLimitError
 from antwort.observability import Metrics
 from antwort.storage import Store
 from antwort.storage.retention import Pruner, Sweeper
 from antwort.storage.sql.values import CHUNK
-from antwort.storage.values import StoredValues, ValueLimits
+from antwort.storage.streamed_values import ValueLimits
+from antwort.storage.values import StoredValues
 
 SCOPES: tuple[VariableScope, ...] = ("agent", "run", "conversation", "tenant")
 
@@ -237,8 +239,8 @@ async def test_an_unknown_key_is_told_with_the_nearest(values: StoredValues) -> 
 async def test_a_context_of_no_app_says_so() -> None:
     with pytest.raises(FunctionUnavailableError, match="need a running app"):
         _ = Context("t").variables
-    with pytest.raises(FunctionUnavailableError):
-        _ = Context("t", services=RunServices()).variables
+    with pytest.raises(FunctionUnavailableError, match="need a running app"):
+        _ = Context("t").agents
 
 
 async def test_the_list_has_the_newest_version_of_each_variable_in_reach(values: StoredValues) -> None:

@@ -25,12 +25,13 @@ from hypothesis.stateful import (
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.context.run_services import Variable, VariableScope
+from antwort.context.variables import Variable, VariableScope
 from antwort.errors import FunctionError
 from antwort.storage import SqliteStore, Store
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.sql.values import CHUNK
-from antwort.storage.values import StoredValues, ValueLimits
+from antwort.storage.streamed_values import ValueLimits
+from antwort.storage.values import StoredValues
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 QUOTA = 3 * CHUNK

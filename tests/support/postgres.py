@@ -18,8 +18,8 @@ from urllib.parse import quote
 import psycopg
 import pytest
 
+from antwort.storage.maintenance import upgrade
 from antwort.storage.schema.tables import metadata
-from antwort.storage.upgrade import upgrade
 
 __all__ = [
     "PostgresServer",

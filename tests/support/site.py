@@ -92,6 +92,10 @@ class Site:
                 except OSError:
                     self.close_connection = True  # the client has seen enough
 
+            def do_POST(self) -> None:
+                self.rfile.read(int(self.headers.get("content-length") or 0))
+                self.do_GET()
+
         return Handler
 
     def __enter__(self) -> Self:

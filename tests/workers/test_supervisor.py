@@ -9,10 +9,11 @@ from tests.cli.terminals import hangups
 
 WITHOUT_PROCESSES = """
 import errno, logging, os, socket, subprocess, sys
+from antwort.concurrency.backoff import Backoff
 from antwort.workers import supervisor
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
-supervisor._FIRST_PAUSE = 0.001
+supervisor._RESTARTS = Backoff(0.001, 10.0)
 refusals = iter(range(int(sys.argv[1])))
 
 def fork():
@@ -27,6 +28,7 @@ sys.exit(supervisor.Supervisor([socket.socket()], print).run())
 """
 WITHOUT_EARS = """
 import os, signal, socket, subprocess, sys
+from antwort.concurrency.backoff import Backoff
 from antwort.workers import supervisor
 
 DEAF = '''

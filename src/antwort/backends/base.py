@@ -7,7 +7,7 @@ import msgspec
 from typing_extensions import override
 
 from antwort.errors import BadRequestError
-from antwort.http1.kept_bytes import WORTHWHILE, KeptBytes
+from antwort.http1.shared_bytes import WORTHWHILE, SharedBytes
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -28,12 +28,12 @@ class EncodedTools(list[msgspec.Raw]):
 
     __slots__ = ("ending", "size", "to_end")
 
-    def __init__(self, parts: Iterable[msgspec.Raw], ending: KeptBytes | None = None) -> None:
+    def __init__(self, parts: Iterable[msgspec.Raw], ending: SharedBytes | None = None) -> None:
         super().__init__(parts)
         views = [memoryview(part) for part in self]
         self.size = sum(map(len, views))
         if ending is None and views and len(views[-1]) >= WORTHWHILE:
-            ending = KeptBytes(b"%s]}" % views[-1])
+            ending = SharedBytes(b"%s]}" % views[-1])
         self.ending = ending
         end: list[bytes | memoryview] = [*views[-1:], b"]}"] if ending is None else [ending]
         self.to_end: Sequence[bytes | memoryview] = [*(part for view in views[:-1] for part in (view, b",")), *end]

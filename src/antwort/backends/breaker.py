@@ -6,6 +6,8 @@ import math
 import random
 from collections.abc import Awaitable, Callable
 
+from antwort.concurrency.backoff import Backoff
+
 logger = logging.getLogger(__name__)
 
 MAX_FAILURES = 5
@@ -37,17 +39,18 @@ class CircuitBreaker:
         self._probe = probe
         self._max_failures = max_failures
         self._sleep = sleep
-        self._jitter = jitter
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, 0.5, jitter)
         self.failures = 0
         """Those since the last success; without one, requests are not refused."""
-        self._pause = FIRST_PAUSE
+        self._probes = 0
+        """Those in vain since it opened."""
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     @property
     def retry_after(self) -> int:
         """The seconds until the server is asked again, rounded up."""
-        return max(1, math.ceil(self._pause))
+        return max(1, math.ceil(self._backoff.bound(self._probes)))
 
     @property
     def examining(self) -> bool:
@@ -85,12 +88,12 @@ class CircuitBreaker:
                 return  # a request was answered in the meantime
             logger.error("The backend '%s' is away: requests to it are refused until it answers again.", self._name)
             self.is_open = True
-            self._pause = FIRST_PAUSE
+            self._probes = 0
             while self.is_open:
-                await self._sleep(self._jitter(self._pause / 2, self._pause))
+                await self._sleep(self._backoff.pause(self._probes))
                 if await self._is_there():
                     self.note_success()
-                self._pause = min(LONGEST_PAUSE, 2 * self._pause)
+                self._probes += 1
         finally:
             self._task = None
 

@@ -5,24 +5,21 @@ from typing import TYPE_CHECKING
 
 from antwort.backends.allowed_tools import AllowedTools
 from antwort.backends.base import FileReading, ModelBackend
+from antwort.backends.blind_models import WithoutImages
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
 from antwort.backends.parameters import taken_parameters
 from antwort.backends.resilience import Fallback, Guarded, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.queues import Queue, Queues
-from antwort.config import BackendConfig, Config
+from antwort.config import DIALECTS, BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
 from antwort.lazy_imports import imported_on_use
 
 if TYPE_CHECKING:
-    from antwort.backends.chat import backend as chat
     from antwort.backends.http.remote import RemoteBackend
-    from antwort.backends.responses import backend as responses
     from antwort.backends.text_calls import backend as text_calls
-else:  # the demo model needs none of them
-    chat = imported_on_use("antwort.backends.chat.backend")
-    responses = imported_on_use("antwort.backends.responses.backend")
+else:  # the demo model needs neither
     text_calls = imported_on_use("antwort.backends.text_calls.backend")
 
 
@@ -50,25 +47,28 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
             config.any_model or config.is_demo,
             servers[name].transport if name in servers else None,
             taken_parameters(config),
-            _files_read(config),
+            _files_read(config, servers.get(name)),
+            config.images,
         )
         for name, config in configs.items()
     ]
 
 
-def _files_read(config: BackendConfig) -> FileReading:
-    if config.api == "responses":
+def _files_read(config: BackendConfig, server: "RemoteBackend | None") -> FileReading:
+    if server is not None and server.reads_any_file:
         return "any"
     return "pdf" if config.pdf else "text"
 
 
 def _server(name: str, config: BackendConfig, queue: Queue) -> "RemoteBackend":
-    kind = responses.ResponsesBackend if config.api == "responses" else chat.ChatBackend
-    return kind(name, config, queue)
+    server: RemoteBackend = DIALECTS.make(config.api, name, config, queue, key=f"backends.{name}.api")
+    return server
 
 
 def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
     calling = text_calls.with_tool_calls(server, config)
+    if config.images is False:
+        calling = WithoutImages(calling)
     if config.allowed_tools == "fewer":
         calling = AllowedTools(calling)
     return Guarded(calling, CircuitBreaker(server.name, server.is_there), Retries(config.retries))

@@ -25,6 +25,7 @@ from antwort.backends.errors import (
     worth_another_backend,
     worth_another_try,
 )
+from antwort.concurrency.backoff import Backoff
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -238,7 +239,7 @@ class Retries:
         self._most = most
         self.sleep = sleep
         self._clock = clock
-        self._jitter = jitter
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, 1.0, jitter)
 
     def pause(self, attempt: int, error: APIError, request: ModelRequest) -> float | None:
         """Return the seconds until the next try; None if there should be none."""
@@ -247,7 +248,7 @@ class Retries:
         asked = asked_pause(error)
         if asked > LONGEST_WAIT:
             return None
-        pause = max(asked, self._jitter(0.0, min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt)))
+        pause = max(asked, self._backoff.pause(attempt))
         if request.deadline is not None and self._clock() + pause >= request.deadline:
             return None
         return pause

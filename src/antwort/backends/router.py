@@ -41,6 +41,8 @@ class ModelRoute(Struct, frozen=True):
     """Fields of a request beyond the API that it takes."""
     files: FileReading = "text"
     """Which files it reads."""
+    images: bool | None = None
+    """Whether its models take images; None if nobody knows."""
 
 
 class ModelTarget(Struct, frozen=True):
@@ -91,6 +93,8 @@ class ModelRouter:
         self._open = [route for route in self._routes if not route.models]
         self._asked = [route for route in self._routes if not route.models or any(map(is_pattern, route.models))]
         self._alone = self._open[0] if len(self._routes) == len(self._open) == 1 else None
+        self.some_see = any(route.images for route in self._routes)
+        """Whether models of any backend are known to take images."""
         self._resolved: dict[str, ModelTarget] = {}
         self._rooms: dict[str, tuple[int, float]] = {}
         """Tokens that models may be given, as far as that was measured, and until when that counts."""
@@ -139,6 +143,11 @@ class ModelRouter:
     def is_known(self, model: str) -> bool:
         """Tell whether it is known where a model is, whatever backends say they have."""
         return model in self._resolved
+
+    def takes_images(self, model: str) -> bool:
+        """Tell whether a model that was found is known to take images."""
+        target = self._resolved.get(model) or self._named(model) or self._listed_by(model) or self._matching(model)
+        return self._routes[0].images is True if target is None else target.route.images is True
 
     async def resolve(self, model: str | None) -> ModelTarget:
         """Tell where a model is. A name that cannot be anywhere is a NotFoundError that offers near ones."""

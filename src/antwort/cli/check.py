@@ -26,8 +26,8 @@ from antwort.functions.discovery import given_at
 from antwort.functions.registration import Registration, examine
 from antwort.sandbox.mounts import MountSpace
 from antwort.storage import database_url
+from antwort.storage.maintenance import current, location
 from antwort.storage.schema.revisions import needs_upgrade
-from antwort.storage.upgrade import current, location
 from antwort.storage.urls import is_postgres, sqlite_path
 
 EXIT_PROBLEMS = 2
@@ -156,10 +156,10 @@ def _examine_storage(config: Config, report: CheckReport) -> None:
 
 
 async def _examine_files(config: Config, report: CheckReport) -> None:
-    """Ask the bucket, if one is named, for something that it does not have: it says so if it can be used."""
-    if config.storage.s3 is None:
+    """Ask what keeps files elsewhere for something that it does not have: it says so if it can be used."""
+    if config.storage.s3 is None and config.storage.files is None:
         return
-    blobs = open_blobs(config.storage.s3, config.data_dir)
+    blobs = open_blobs(config.storage.s3, config.data_dir, config.storage.files)
     problem = ""
     try:
         async with asyncio.timeout(PATIENCE):
@@ -172,9 +172,11 @@ async def _examine_files(config: Config, report: CheckReport) -> None:
         problem = f"The bucket has not answered within {PATIENCE:g} s."
     finally:
         await blobs.close()
+    bucket, chosen = config.storage.s3, config.storage.files
+    name = bucket.bucket if bucket is not None else chosen if isinstance(chosen, str) or chosen is None else chosen.name
     if problem:
-        raise ConfigError(f"{config.storage.s3.bucket}: {problem}", where="storage.s3")
-    report.parts["bytes of files"] = f"the bucket {config.storage.s3.bucket}"
+        raise ConfigError(f"{name}: {problem}", where="storage.s3" if bucket is not None else "storage.files")
+    report.parts["bytes of files"] = f"the bucket {name}" if bucket is not None else str(name)
 
 
 def _examine_folder(path: Path) -> None:

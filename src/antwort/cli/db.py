@@ -13,13 +13,13 @@ from antwort.cli.output import Misuse, print_json
 from antwort.config import Config, LoadedConfig, read_age, written_duration
 from antwort.errors import ConfigError
 from antwort.storage import open_store
+from antwort.storage.maintenance import current as current_revision
+from antwort.storage.maintenance import location
+from antwort.storage.maintenance import upgrade as upgrade_database
+from antwort.storage.maintenance import vacuum as vacuum_database
 from antwort.storage.retention import KINDS, Pruner
 from antwort.storage.schema.revisions import head
-from antwort.storage.upgrade import current as current_revision
-from antwort.storage.upgrade import location
-from antwort.storage.upgrade import upgrade as upgrade_database
 from antwort.storage.urls import database_url
-from antwort.storage.vacuum import vacuum as vacuum_database
 
 TELL_EVERY = 2.0
 """Seconds between two lines about work that takes long."""

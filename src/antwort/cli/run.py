@@ -34,7 +34,7 @@ from antwort.cli.terminal import (
 from antwort.config import LoadedConfig
 from antwort.observability import configure_logging
 from antwort.storage import database_url
-from antwort.storage.upgrade import current
+from antwort.storage.maintenance import current
 from antwort.types import JSON
 
 _CHOICES = ("auto", "none", "required")

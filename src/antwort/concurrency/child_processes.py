@@ -38,7 +38,7 @@ os.execvp(sys.argv[4], sys.argv[4:])
 
 
 @dataclass(frozen=True)
-class _Spawned:
+class _Started:
     """A program that was started, and our ends of its pipes as long as nobody has taken them."""
 
     process: "subprocess.Popen[bytes]"
@@ -60,7 +60,7 @@ class ChildProcess:
     """
 
     def __init__(self) -> None:
-        self._spawned: _Spawned
+        self._spawned: _Started
         self._ended = asyncio.Event()
         self._readers: list[ReadingEnd] = []
         self.stdin: asyncio.StreamWriter
@@ -134,7 +134,7 @@ class ChildProcess:
         if hasattr(self, "stdin"):
             self.stdin.transport.abort()
 
-    async def _start(self, spawn: Callable[[], _Spawned]) -> Self:
+    async def _start(self, spawn: Callable[[], _Started]) -> Self:
         loop = asyncio.get_running_loop()
         started: asyncio.Future[None] = loop.create_future()
         thread = threading.Thread(
@@ -148,7 +148,7 @@ class ChildProcess:
         return self
 
     def _live(
-        self, spawn: Callable[[], _Spawned], loop: asyncio.AbstractEventLoop, started: "asyncio.Future[None]"
+        self, spawn: Callable[[], _Started], loop: asyncio.AbstractEventLoop, started: "asyncio.Future[None]"
     ) -> None:
         """Start the program and wait for its end, on its thread; tell the loop of both."""
         try:
@@ -163,7 +163,7 @@ class ChildProcess:
         spawned.abandon()  # the loop is closed
         spawned.process.wait()
 
-    def _take(self, spawned: _Spawned, started: "asyncio.Future[None]") -> None:
+    def _take(self, spawned: _Started, started: "asyncio.Future[None]") -> None:
         """Take over a program and its pipes."""
         self._spawned = spawned
         if started.done():  # nobody wants it any more
@@ -251,7 +251,7 @@ class ProcessHandle:
         self._gone.set()
 
 
-def _spawned(spawn: "Callable[[Mapping[Stream, int]], subprocess.Popen[bytes]]", piped: Collection[Stream]) -> _Spawned:
+def _spawned(spawn: "Callable[[Mapping[Stream, int]], subprocess.Popen[bytes]]", piped: Collection[Stream]) -> _Started:
     """Start a program with pipes."""
     own: dict[Stream, int] = {}
     theirs: dict[Stream, int] = {}
@@ -259,7 +259,7 @@ def _spawned(spawn: "Callable[[Mapping[Stream, int]], subprocess.Popen[bytes]]",
         for stream in piped:
             reading, writing = os.pipe()
             own[stream], theirs[stream] = (writing, reading) if stream == "stdin" else (reading, writing)
-        return _Spawned(spawn(theirs), own)
+        return _Started(spawn(theirs), own)
     except BaseException:
         _close_all(own)
         raise

@@ -1,16 +1,24 @@
-"""Work that takes long because there is much of it: done on a thread, so that the event loop goes on."""
+"""Work that takes long because there is much of it: done on a thread, or bit by bit, so that the event loop goes on."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
+
+from antwort.concurrency.turns import Turns
 
 T = TypeVar("T")
 MANY = 250
 """Items and parts of them from which on a list is large: each costs some ten microseconds at every step."""
 MUCH = 500_000
 """Characters from which on a text is large."""
+MANY_VALUES = 100_000
+"""Values from which on it takes longer to free them than others should wait."""
+_STEP = 10_000
+_LOOKS, _PAUSE = 10, 0.005
+"""How often, and after how many seconds, to look again: a thread that has written it may not have left it yet."""
 
 
 class LargeWork:
@@ -60,3 +68,32 @@ def is_large(items: Sequence[Mapping[str, Any]]) -> bool:
                         if isinstance(text, str):
                             size += len(text)
     return size >= MUCH
+
+
+# --- freeing: to free millions of values at once holds everybody up ---------------------------------------------------
+
+
+def is_many(value: Any) -> bool:
+    """Tell whether something has so many parts that it takes long to free them."""
+    return type(value) in {list, dict} and len(value) >= MANY_VALUES
+
+
+async def let_go(held: list[Any]) -> None:
+    """Free what is in a list, which is empty then. Whatever somebody else has, too, is left alone.
+
+    Nobody may have a name for it any more: whether somebody else has it is told by the count of its references.
+    """
+    turns = Turns()
+    while held:
+        value = held.pop()
+        looks = _LOOKS
+        while sys.getrefcount(value) > 2 and looks:  # this name, and the argument
+            looks -= 1
+            await asyncio.sleep(_PAUSE)
+        while value and looks:
+            if type(value) is list:
+                del value[-_STEP:]
+            else:
+                for _ in range(min(_STEP, len(value))):
+                    value.popitem()
+            await turns.give()

@@ -14,7 +14,7 @@ _IDLE = 60.0
 """Seconds after which a thread that has nothing to do ends."""
 
 
-class Job:
+class ThreadJob:
     """A call on a thread. Await `result`; `done` tells whether the thread has left it."""
 
     __slots__ = ("call", "done", "given_up", "on_end", "result", "tenant")
@@ -52,11 +52,11 @@ class WorkerThreads:
         self._shrinking: asyncio.TimerHandle | None = None
         self._closed = False
 
-    async def submit(self, call: Callable[[], Any], tenant: str = "") -> Job:
+    async def submit(self, call: Callable[[], Any], tenant: str = "") -> ThreadJob:
         """Wait for a free thread and hand it a call; tenants take turns."""
         await self._slots.acquire(tenant)
         self._closed = False
-        job = Job(call, tenant)
+        job = ThreadJob(call, tenant)
         try:
             worker = self._idle.pop() if self._idle else _Worker(self)
         except BaseException:  # the system has no more threads
@@ -72,13 +72,13 @@ class WorkerThreads:
             raise error
         return value
 
-    def give_up(self, job: Job) -> None:
+    def give_up(self, job: ThreadJob) -> None:
         """Give the slot of a job that does not end to somebody else."""
         if not job.done and not job.given_up:
             job.given_up = True
             self._slots.release(job.tenant)
 
-    def take_back(self, worker: "_Worker", job: Job, value: Any, error: BaseException | None) -> None:
+    def take_back(self, worker: "_Worker", job: ThreadJob, value: Any, error: BaseException | None) -> None:
         """Take a worker back; called on the loop that submitted the job."""
         if self._closed or job.given_up:  # there is another one in its place
             worker.stop()
@@ -95,19 +95,19 @@ class WorkerThreads:
     def _shrink(self, loop: asyncio.AbstractEventLoop) -> None:
         """Let threads end that nobody has needed for long."""
         last = loop.time() - self._patience
-        kept = next((place for place, worker in enumerate(self._idle) if worker.idle_since > last), len(self._idle))
-        for worker in self._idle[:kept]:
+        count = next((index for index, worker in enumerate(self._idle) if worker.idle_since > last), len(self._idle))
+        for worker in self._idle[:count]:
             worker.stop()
-        del self._idle[:kept]
+        del self._idle[:count]
         self._shrinking = None
         if self._idle:
             self._shrinking = loop.call_at(self._idle[0].idle_since + self._patience, self._shrink, loop)
 
-    def lose(self, job: Job) -> None:
+    def lose(self, job: ThreadJob) -> None:
         """Free the slot of a job whose loop is gone; its worker ends."""
         self._leave(job)
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: ThreadJob) -> None:
         if not job.given_up:
             self._slots.release(job.tenant)
         job.end()
@@ -128,10 +128,10 @@ class _Worker:
     def __init__(self, pool: WorkerThreads) -> None:
         self._pool = pool
         self.idle_since = 0.0
-        self._jobs: SimpleQueue[tuple[Job, contextvars.Context] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[tuple[ThreadJob, contextvars.Context] | None] = SimpleQueue()
         threading.Thread(target=self._run, name="antwort-worker", daemon=True).start()
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: ThreadJob) -> None:
         self._jobs.put((job, contextvars.copy_context()))
 
     def stop(self) -> None:

@@ -8,7 +8,9 @@ from antwort.config.durations import (
     written_duration,
 )
 from antwort.config.engine import (
+    BLOB_STORES,
     DEMO,
+    DIALECTS,
     AgentConfig,
     Approval,
     ApprovalPolicy,
@@ -20,9 +22,9 @@ from antwort.config.engine import (
     S3Config,
     StorageConfig,
 )
+from antwort.config.extensions import ExtensionKind
 from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
 from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
-from antwort.config.places import named_places
 from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.server import (
     ApiKeyConfig,
@@ -34,21 +36,26 @@ from antwort.config.server import (
     ServerConfig,
     TenantLimitsConfig,
 )
-from antwort.config.settings import Settings
+from antwort.config.settings import Choice, Extension, Settings, named_paths
 from antwort.config.template import commented_config
 
 __all__ = [
+    "BLOB_STORES",
     "DEMO",
+    "DIALECTS",
     "AgentConfig",
     "ApiKeyConfig",
     "Approval",
     "ApprovalPolicy",
     "AuthConfig",
     "BackendConfig",
+    "Choice",
     "Config",
     "ConnectionsConfig",
     "Duration",
     "EngineConfig",
+    "Extension",
+    "ExtensionKind",
     "FunctionsConfig",
     "JwtConfig",
     "KeepConfig",
@@ -70,7 +77,7 @@ __all__ = [
     "is_duration",
     "load_config",
     "mask_urls",
-    "named_places",
+    "named_paths",
     "read_age",
     "secret_values",
     "short_duration",

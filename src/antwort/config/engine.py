@@ -5,8 +5,11 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
 
+from antwort.config.defaults import STORAGE
 from antwort.config.durations import Age, Duration, Seconds
-from antwort.config.settings import Seldom, Settings
+from antwort.config.extensions import ExtensionKind
+from antwort.config.settings import Choice, Seldom, Settings
+from antwort.context.budget import RunLimits
 from antwort.lazy_imports import compiled_on_use
 
 _HOST = compiled_on_use(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")
@@ -21,8 +24,14 @@ _WRITTEN = frozenset(
 """Fields of requests to model servers that no request sets by their names there."""
 
 
+_RUNS = RunLimits()
+
 DEMO = "demo"
 """What stands for the demo model in the place of a URL."""
+
+
+DIALECTS: ExtensionKind[Any] = ExtensionKind("antwort.dialects", "dialect", default="chat", members=("run", "models"))
+"""What model servers speak; each is made from its settings, its name, its `BackendConfig` and its queue."""
 
 
 class BackendConfig(Settings, defer_build=True):
@@ -56,8 +65,8 @@ class BackendConfig(Settings, defer_build=True):
     connection_wait: Duration = Field(
         default=10.0, description="Time to wait for one of them while all are in use; then a request is refused (503)."
     )
-    api: Literal["chat", "responses"] = Field(
-        default="chat", description="What it speaks: Chat Completions, or the Responses API."
+    api: Annotated[Choice, DIALECTS] = Field(
+        default="chat", description="What it speaks: Chat Completions, the Responses API, or another dialect."
     )
     tool_calls: Literal["auto", "native", "prompted"] = Field(
         default="auto",
@@ -94,6 +103,10 @@ class BackendConfig(Settings, defer_build=True):
     )
     max_models: PositiveInt = Field(default=10_000, description="Models taken from its list.")
     pdf: bool = Field(default=False, description="Whether it takes PDF files as they are.")
+    images: bool | None = Field(
+        default=None,
+        description="Whether its models take images that functions return; unset, they are sent, but no charts.",
+    )
     extra_body: dict[str, Any] = Field(default={}, description="Further fields for every request.")
     parameters: list[str] = Field(
         default=[],
@@ -165,9 +178,11 @@ class PriceConfig(Settings, defer_build=True):
 class RunConfig(Settings):
     """What one run may take: an agent with all the agents below it, over all responses that continue it."""
 
-    max_depth: int = Field(default=5, ge=0, description="How deep agents may be nested; 0 lets nobody start others.")
-    max_agents: PositiveInt = Field(default=1000, description="Agents, the first included.")
-    max_in_flight: PositiveInt = Field(default=16, description="Calls of models at the same time.")
+    max_depth: int = Field(
+        default=_RUNS.depth, ge=0, description="How deep agents may be nested; 0 lets nobody start others."
+    )
+    max_agents: PositiveInt = Field(default=_RUNS.agents, description="Agents, the first included.")
+    max_in_flight: PositiveInt = Field(default=_RUNS.in_flight, description="Calls of models at the same time.")
     max_tokens: PositiveInt | None = Field(default=10_000_000, description="Tokens read and written.")
     max_cost: float | None = Field(default=None, gt=0, description="Cost, by `engine.prices`.")
     max_time: Duration | None = Field(
@@ -291,6 +306,12 @@ class S3Config(Settings, defer_build=True):
     )
 
 
+BLOB_STORES: ExtensionKind[Any] = ExtensionKind(
+    "antwort.blob_stores", "blob store", members=("write", "read", "delete", "close")
+)
+"""What keeps the bytes of files; each is made from its settings and a folder below the data folder."""
+
+
 class StorageConfig(Settings):
     """Where responses are kept."""
 
@@ -299,15 +320,17 @@ class StorageConfig(Settings):
         description="sqlite:///path or postgresql://user:password@host/database; SQLite below the data folder if none.",
     )
     synchronous: Literal["normal", "full"] = Field(
-        default="normal", description="SQLite: survive a crash of the process (normal) or of the machine (full)."
+        default=STORAGE.synchronous,
+        description="SQLite: survive a crash of the process (normal) or of the machine (full).",
     )
     busy_timeout: Duration = Field(
-        default=5.0,
+        default=STORAGE.busy_timeout,
         description="SQLite: time to wait for a process that holds the database, before a request fails.",
     )
-    pool_size: PositiveInt = Field(default=8, description="PostgreSQL: connections at the same time.")
+    pool_size: PositiveInt = Field(default=STORAGE.pool_size, description="PostgreSQL: connections at the same time.")
     reconnect: Duration = Field(
-        default=10.0, description="PostgreSQL: time to wait for a server that is away, before a request fails."
+        default=STORAGE.reconnect,
+        description="PostgreSQL: time to wait for a server that is away, before a request fails.",
     )
     disk_reserve: ByteSize = Field(
         default=ByteSize(16 * 1024**2),
@@ -315,6 +338,10 @@ class StorageConfig(Settings):
     )
     keep: KeepConfig = Field(default=KeepConfig(), description="How long things are kept.")
     sweep: Duration = Field(default=3600.0, description="How often the server deletes what is too old, such as 1h.")
+    files: Annotated[Choice, BLOB_STORES] | None = Field(
+        default=None,
+        description="What keeps the bytes of files; `s3` if that section is given, else `disk`: the data folder.",
+    )
     s3: Annotated[S3Config, Seldom()] | None = Field(
         default=None, description="Keep the bytes of files in a bucket; they are below the data folder if none."
     )

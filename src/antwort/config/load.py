@@ -2,7 +2,7 @@
 
 import copy
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,21 +12,26 @@ from pydantic import BaseModel, SecretStr, ValidationError
 
 from antwort.config.layers import Layer, canonical_key
 from antwort.config.model import Config, ProviderConfig
-from antwort.config.origins import Origin, ShownValue, nearest, shown_values
+from antwort.config.origins import Origin, VisibleValue, nearest, visible_values
 from antwort.config.problems import Problem, problems_of, raised
 from antwort.config.secrets import is_secret_name
-from antwort.config.settings import types_at
+from antwort.config.settings import alternatives, is_model, types_at
 from antwort.errors import ConfigError
-from antwort.lazy_imports import imported_on_use
+from antwort.lazy_imports import compiled_on_use, imported_on_use
 
 if TYPE_CHECKING:
-    from antwort.config import document, misnamed
+    from antwort.config import document
 else:  # without a file nothing is read, and no library for YAML is needed
-    misnamed = imported_on_use("antwort.config.misnamed")
     document = imported_on_use("antwort.config.document")
 
 CONFIG_VARIABLE = "ANTWORT_CONFIG"
 DEFAULT_FILE = "antwort.yaml"
+_FLAGS = {"backend": ("backends", "default", "url"), "model": ("engine", "default_model")}
+"""What the flags of the commands are called, where settings have other names."""
+_MOST = 3
+"""Settings that are named, at most: a word that fits more of them was meant for something else."""
+_OF_KUBERNETES = compiled_on_use(r"service_(host|port(_\w+)?)|port_\d+_(tcp|udp)(_\w+)?")
+"""What Kubernetes puts into the pods beside a service called antwort."""
 
 _PREFIX = "ANTWORT_"
 S = TypeVar("S", bound=BaseModel)
@@ -83,7 +88,7 @@ def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> La
             continue
         parts = name[len(_PREFIX) :].lower().split("__")
         if len(parts) == 1 and parts[0] not in Config.model_fields:
-            if meant := misnamed.intended_variables(parts[0], environ[name]):
+            if meant := _intended_variables(parts[0], environ[name]):
                 layer.warnings.append(f"environment {name}: it is not read; the name is {' or '.join(meant)}")
             continue
         origin = Origin("environment", name)
@@ -97,6 +102,33 @@ def read_environment(environ: Mapping[str, str], below: Mapping[str, Any]) -> La
             layer.problems += problems
         layer.put(path, value, origin)
     return layer
+
+
+def _intended_variables(name: str, value: str) -> list[str]:
+    """Return the variables that may have been meant by `ANTWORT_<name>`; none if it is somebody else's.
+
+    It is one that lacks the section, as PORT, or has `_` in the place of `__`, as SERVER_PORT.
+    """
+    wanted = name.lower()
+    if _OF_KUBERNETES.fullmatch(wanted) or value.startswith(("tcp://", "udp://")):
+        return []
+    paths = [path for path in _setting_paths(Config) if wanted == "_".join(path)]
+    paths = paths or [path for path in _setting_paths(Config) if wanted == path[-1]]
+    if not paths and wanted in _FLAGS:
+        paths = [_FLAGS[wanted]]
+    names = ["ANTWORT_" + "__".join(path).upper() for path in paths]
+    return names if len(names) <= _MOST else []
+
+
+def _setting_paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the settings of the sections; what stands below names that the operator chooses is left out."""
+    for name, info in model.model_fields.items():
+        path = (*above, name)
+        inner = [kind for kind in alternatives(info.annotation) if is_model(kind)]
+        if not inner:
+            yield path
+        for kind in inner:
+            yield from _setting_paths(kind, path)
 
 
 def read_overrides(overrides: Iterable[Override]) -> Layer:
@@ -140,9 +172,9 @@ class LoadedConfig(Struct, frozen=True):
         """Return where a dotted key was given, or else the nearest key around it."""
         return nearest(self.origins, canonical_key(key))
 
-    def entries(self) -> list[ShownValue]:
+    def entries(self) -> list[VisibleValue]:
         """Return every value with its origin, secrets masked."""
-        return shown_values(self.config, self.origins)
+        return visible_values(self.config, self.origins)
 
 
 def load_config(

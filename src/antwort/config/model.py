@@ -13,6 +13,7 @@ from pydantic import (
     model_validator,
 )
 
+from antwort.config.defaults import FUNCTIONS
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import (
     AgentConfig,
@@ -34,34 +35,37 @@ def _lower(value: Any) -> Any:
 class FunctionsConfig(Settings):
     """Defaults for functions that do not set their own."""
 
-    timeout: Duration | None = Field(default=60.0, description="Time a call may take; null for no limit.")
-    max_output: PositiveInt = Field(default=100_000, description="Characters of a result that reach the model.")
+    timeout: Duration | None = Field(default=FUNCTIONS.timeout, description="Time a call may take; null for no limit.")
+    max_output: PositiveInt = Field(
+        default=FUNCTIONS.max_output, description="Characters of a result that reach the model."
+    )
     spill: Annotated[int, Field(ge=1500)] | None = Field(
-        default=4000,
+        default=FUNCTIONS.spill,
         description="Characters of a result or of arguments above which a model that can reads a reference instead.",
     )
     max_referenced: ByteSize = Field(
-        default=ByteSize(16 * 1024**2), gt=0, description="Bytes that references in one call may stand for."
+        default=ByteSize(FUNCTIONS.max_referenced), gt=0, description="Bytes that references in one call may stand for."
     )
     threads: PositiveInt = Field(
-        default=32, description="Threads of one provider for functions and routes that are not async."
+        default=FUNCTIONS.threads, description="Threads of one provider for functions and routes that are not async."
     )
     grace: Seconds = Field(
-        default=1.0,
+        default=FUNCTIONS.grace,
         description="Time a call has to end after it was cancelled; then nobody waits for it any more.",
     )
     max_hanging: PositiveInt = Field(
-        default=16,
+        default=FUNCTIONS.max_hanging,
         description="Calls of one function that may run on after their time; with more, it is unavailable.",
     )
     start_timeout: Duration | None = Field(
-        default=120.0, description="Time a provider may take to start; null for no limit."
+        default=FUNCTIONS.start_timeout, description="Time a provider may take to start; null for no limit."
     )
     close_timeout: Duration | None = Field(
-        default=15.0, description="Time a provider may take to close; null for no limit."
+        default=FUNCTIONS.close_timeout, description="Time a provider may take to close; null for no limit."
     )
     concurrency: PositiveInt | None = Field(
-        default=None, description="Calls of one function that run at the same time; no limit if not given."
+        default=FUNCTIONS.concurrency,
+        description="Calls of one function that run at the same time; no limit if not given.",
     )
 
 

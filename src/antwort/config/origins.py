@@ -9,6 +9,7 @@ from pydantic import BaseModel, SecretStr
 from typing_extensions import override
 
 from antwort.config.secrets import MASK, is_header_map, is_secret_collection, is_secret_name, mask_urls
+from antwort.config.settings import Extension
 
 
 class Origin(Struct, frozen=True):
@@ -60,7 +61,7 @@ def move(origins: dict[str, Origin], old: str, new: str | None) -> None:
             origins[new + key[len(old) :]] = origin
 
 
-class ShownValue(Struct, frozen=True):
+class VisibleValue(Struct, frozen=True):
     """One value that is in force. It is ready for JSON and holds no secret."""
 
     key: str
@@ -68,16 +69,18 @@ class ShownValue(Struct, frozen=True):
     origin: Origin
 
 
-def shown_values(config: BaseModel, origins: Mapping[str, Origin]) -> list[ShownValue]:
+def visible_values(config: BaseModel, origins: Mapping[str, Origin]) -> list[VisibleValue]:
     """Return every leaf of the configuration, in the order of its sections."""
     return list(_leaves("", config, origins, secret=False))
 
 
-def _leaves(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool) -> Iterator[ShownValue]:
+def _leaves(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool) -> Iterator[VisibleValue]:
     if isinstance(value, BaseModel):
         # The types of a model say what is secret; `limits.per_key` is not.
         for name, inner in value:
             yield from _leaves(join(key, name), inner, origins, secret=is_header_map(name, inner))
+    elif isinstance(value, Extension):
+        yield from _leaves(key, value.shown(), origins, secret=secret)
     elif isinstance(value, dict) and value:
         for name, inner in value.items():
             hidden = secret or _is_secret(name, inner)
@@ -87,7 +90,7 @@ def _leaves(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool
             yield from _leaves(join(key, index), item, origins, secret=secret)
     else:
         origin = origins.get(key) or (origins.get(f"{key}_file") if isinstance(value, SecretStr) else None)
-        yield ShownValue(key, _shown(key, value, origins, secret=secret), origin or DEFAULT)
+        yield VisibleValue(key, _visible(key, value, origins, secret=secret), origin or DEFAULT)
 
 
 def _is_secret(name: str, value: Any) -> bool:
@@ -98,9 +101,9 @@ def _is_secret(name: str, value: Any) -> bool:
     return is_secret_collection(name) if isinstance(value, dict | list) else is_secret_name(name)
 
 
-def _shown(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool) -> Any:
+def _visible(key: str, value: Any, origins: Mapping[str, Origin], *, secret: bool) -> Any:
     if isinstance(value, list):
-        return [_shown(join(key, index), item, origins, secret=secret) for index, item in enumerate(value)]
+        return [_visible(join(key, index), item, origins, secret=secret) for index, item in enumerate(value)]
     if value is None or value == {}:
         return value
     origin = origins.get(key, DEFAULT)

@@ -111,29 +111,34 @@ def _message(
     also_known: Sequence[str],
 ) -> str:
     kind, value = details["type"], details["input"]
-    if kind == "secret_file":
+    if kind in {"secret_file", "extension"}:
         return details["msg"]
     if kind == "extra_forbidden" and len(path) == 1 and str(path[0]) in _ELSEWHERE:
         return f"{_PLAIN[kind]}: it is {_ELSEWHERE[str(path[0])]}"
     if kind == "extra_forbidden":
         known = [*known_keys(types_at(model, path[:-1])), *(also_known if len(path) == 1 else ())]
         return _PLAIN[kind] + did_you_mean(str(path[-1]), known)
-    if kind == "too_short" and isinstance(value, str):  # pydantic counts a secret like a list
-        least = details.get("ctx", {}).get("min_length", 1)
-        text = f"must have at least {least} character{'s' if least != 1 else ''}"
-    elif kind in ("value_error", "assertion_error"):
-        text = str(details.get("ctx", {}).get("error", details["msg"]))
-    else:
-        plain = _PLAIN.get(kind) or _PLAIN_PATTERNS.get(details.get("ctx", {}).get("pattern", ""))
-        text = plain or details["msg"][:1].lower() + details["msg"][1:]
+    text = _reason(details)
     secret = _is_hidden(path, model, origin)
     text = text.replace(value, MASK) if secret and isinstance(value, str) and value else mask_urls(text)
     if kind != "missing" and not secret:
-        text += _shown(value)
+        text += _given_value(value)
     return text + _cure(kind, value, origin)
 
 
-def _shown(value: Any) -> str:
+def _reason(details: ErrorDetails) -> str:
+    """Return why a value is refused, in our words where pydantic's are not for operators."""
+    kind, value, context = details["type"], details["input"], details.get("ctx", {})
+    if kind == "too_short" and isinstance(value, str):  # pydantic counts a secret like a list
+        least = context.get("min_length", 1)
+        return f"must have at least {least} character{'s' if least != 1 else ''}"
+    if kind in ("value_error", "assertion_error"):
+        return str(context.get("error", details["msg"]))
+    plain = _PLAIN.get(kind) or _PLAIN_PATTERNS.get(context.get("pattern", ""))
+    return plain or details["msg"][:1].lower() + details["msg"][1:]
+
+
+def _given_value(value: Any) -> str:
     """Return ` (got 70000)` for a scalar; lists and mappings are not shown, for they may hold secrets."""
     if isinstance(value, str):
         value = mask_urls(value)

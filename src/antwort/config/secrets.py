@@ -5,6 +5,7 @@ from typing import Any
 
 from pydantic import BaseModel, SecretStr
 
+from antwort.config.settings import Extension
 from antwort.lazy_imports import compiled_on_use
 
 MASK = "********"
@@ -55,6 +56,8 @@ def secret_values(value: Any, name: str = "") -> Iterator[str]:
     elif isinstance(value, BaseModel):
         for field in type(value).model_fields:
             yield from secret_values(getattr(value, field), field)
+    elif isinstance(value, Extension):
+        yield from secret_values(value.given)
     elif isinstance(value, Mapping):
         for key, part in value.items():
             yield from secret_values(part, str(key))

@@ -15,6 +15,8 @@ from pydantic import (
     model_validator,
 )
 
+from antwort.concurrency.queues import MOST_WAITING
+from antwort.config.defaults import TENANTS
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import is_network
 from antwort.config.settings import Seldom, Settings
@@ -272,7 +274,7 @@ class TenantLimitsConfig(RateConfig):
         description="Responses that are being made at the same time, in the background too; no limit if not given.",
     )
     max_waiting: PositiveInt = Field(
-        default=1000,
+        default=MOST_WAITING,
         description="Requests and calls that may wait in one queue; further ones are refused.",
     )
     max_stored_bytes: ByteSize | None = Field(
@@ -286,10 +288,10 @@ class TenantLimitsConfig(RateConfig):
         description="Most that values of variables take, equal ones counted once; null for no limit.",
     )
     max_value_bytes: ByteSize = Field(
-        default=ByteSize(100 * 1024**2), gt=0, description="Largest value of a variable, such as 100MiB."
+        default=ByteSize(TENANTS.max_value_bytes), gt=0, description="Largest value of a variable, such as 100MiB."
     )
     max_file_bytes: ByteSize = Field(
-        default=ByteSize(512 * 1024**2), gt=0, description="Largest file that is uploaded, such as 512MiB."
+        default=ByteSize(TENANTS.max_file_bytes), gt=0, description="Largest file that is uploaded, such as 512MiB."
     )
     max_files_bytes: ByteSize | None = Field(
         default=ByteSize(10 * 1024**3), gt=0, description="Most that all files take together; null for no limit."

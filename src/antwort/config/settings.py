@@ -1,10 +1,12 @@
-"""The base of every section of the configuration and of every provider's settings, and what its types say."""
+"""The base of every section of the configuration and of every provider's settings, what its types and values say."""
 
 import os
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import (
     AliasChoices,
@@ -27,6 +29,19 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
     if get_origin(annotation) in (Union, types.UnionType):
         return tuple(inner for member in get_args(annotation) for inner in alternatives(member))
     return () if annotation is type(None) else (annotation,)
+
+
+def metadata_of(field: FieldInfo) -> list[Any]:
+    """Return what is said of a field, or of one of the alternatives that its type has."""
+    found, left = list(field.metadata), [field.annotation]
+    while left:
+        annotation = left.pop()
+        if get_origin(annotation) is Annotated:
+            found += get_args(annotation)[1:]
+            left.append(get_args(annotation)[0])
+        elif get_origin(annotation) in (Union, types.UnionType):
+            left += get_args(annotation)
+    return found
 
 
 def is_secret_type(annotation: Any) -> bool:
@@ -138,6 +153,24 @@ class Settings(BaseModel):
         return values
 
 
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """An extension that is chosen with settings of its own."""
+
+    name: str
+    """Its name, or the 'module:Class' that `use` gives."""
+    given: Mapping[str, Any]
+    """The settings that were given with it; those that are secret are a SecretStr."""
+
+    def shown(self) -> dict[str, Any]:
+        """Return the keys that choose it, as a configuration has them."""
+        return {"use" if ":" in self.name else "name": self.name, **self.given}
+
+
+Choice: TypeAlias = str | Extension
+"""Which extension there is to be: the name of one, its 'module:Class', or either with settings of its own."""
+
+
 class Seldom:
     """Marks a section that few configurations have, and whose model is deferred: it is built for those that have it."""
 
@@ -173,3 +206,42 @@ def _refused(key: str, value: Any, reason: str) -> ValidationError:
     """Build an error that pydantic reports at the key itself, not at the whole section."""
     cause = PydanticCustomError("secret_file", "{reason}", {"reason": reason})
     return ValidationError.from_exception_data("secret", [InitErrorDetails(type=cause, loc=(key,), input=value)])
+
+
+# --- values -----------------------------------------------------------------------------------------------------------
+
+
+def named_paths(value: Any, name: str = "") -> Iterator[tuple[str, Path]]:
+    """Yield every file and folder that a model or raw settings name, with the dotted key: paths, and those in URLs."""
+    if isinstance(value, Path):
+        yield name, value
+    elif isinstance(value, SecretStr):
+        yield from named_paths(value.get_secret_value(), name)
+    elif isinstance(value, str):
+        yield from ((name, path) for path in _in_url(value))
+    elif isinstance(value, BaseModel):
+        for field in type(value).model_fields:
+            yield from named_paths(getattr(value, field), _below(name, field))
+    elif isinstance(value, Mapping):
+        for key, part in value.items():
+            yield from named_paths(part, _below(name, str(key)))
+    elif isinstance(value, Sequence) and not isinstance(value, bytes):
+        for part in value:
+            yield from named_paths(part, name)
+
+
+def _below(name: str, part: str) -> str:
+    return f"{name}.{part}" if name else part
+
+
+def _in_url(text: str) -> Iterator[Path]:
+    """Yield the file of a SQLite database, and the folder of the socket of a PostgreSQL one."""
+    if text.startswith("sqlite:///"):
+        yield Path(text.removeprefix("sqlite:///"))
+    elif "://" in text:
+        try:
+            url = urlsplit(text)
+            hosts = [unquote(url.hostname or ""), *parse_qs(url.query).get("host", [])]
+        except ValueError:  # no URL, as others have said or will say
+            return
+        yield from (Path(host) for host in hosts if host.startswith("/"))

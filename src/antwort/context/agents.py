@@ -5,7 +5,6 @@ from typing import Any, Literal, Protocol, TypedDict, Unpack
 
 from msgspec import Struct
 
-from antwort.context.context import Context
 from antwort.wire.responses import Usage
 
 AgentStatus = Literal["queued", "in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -104,83 +103,42 @@ class AgentList(Struct, kw_only=True):
     data: Sequence[AgentInfo]
 
 
-class Agents(Protocol):
-    """Runs sub-agents for calls. What cannot be done is a FunctionError."""
-
-    def of(self, ctx: Context) -> "SubAgents":
-        """Return what a call can do with sub-agents."""
-
-    def check_model(self, ctx: Context, model: str) -> None:
-        """Raise a FunctionError if the model of this agent may not choose that model for sub-agents."""
-
-    async def run(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[AgentResult]:
-        """Let sub-agents work, and wait for all of them; results are in the order of the tasks.
-
-        Called again for the same call, as after a crash, it goes on with those that it has begun.
-        """
-
-    async def start(self, ctx: Context, tasks: Sequence[AgentTask]) -> list[str]:
-        """Let sub-agents work, and return their ids at once."""
-
-    async def wait(self, ctx: Context, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
-        """Wait for sub-agents of this agent; those that are not done in time have the status `in_progress`."""
-
-    async def interrupt(self, ctx: Context, agent_id: str) -> AgentResult:
-        """Stop what a sub-agent of this agent is doing; it can be given further input."""
-
-    async def close(self, ctx: Context, agent_id: str) -> AgentResult:
-        """Stop what a sub-agent of this agent is doing, for good: it gets no further input."""
-
-    async def children(self, ctx: Context) -> list[AgentInfo]:
-        """Return the sub-agents of this agent."""
-
-    async def tree(self, tenant: str, response_id: str) -> list[AgentInfo] | None:
-        """Return a response's agent and all below it, parents before their children; None if there is no response."""
-
-
-class SubAgents(Struct, frozen=True):
+class SubAgents(Protocol):
     """The sub-agents of the agent that makes a call. What cannot be done is a FunctionError that tells the cure."""
-
-    service: Agents
-    ctx: Context
 
     def check_model(self, model: str) -> None:
         """Raise a FunctionError if the agent may not choose that model for others.
 
         Functions choose any; this is for those that are told by a model which one to use.
         """
-        self.service.check_model(self.ctx, model)
 
     async def run(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
         """Let a sub-agent work, and wait for it."""
-        [result] = await self.service.run(self.ctx, [AgentTask(prompt, **options)])
+        [result] = await self.run_all([AgentTask(prompt, **options)])
         return result
 
     async def ask(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
         """Ask a model once, without functions."""
-        [result] = await self.service.run(self.ctx, [AgentTask(prompt, only_answers=True, **options)])
+        [result] = await self.run_all([AgentTask(prompt, only_answers=True, **options)])
         return result
 
     async def run_all(self, tasks: Sequence[AgentTask]) -> list[AgentResult]:
-        """Let sub-agents work, and wait for all of them; results are in the order of the tasks."""
-        return await self.service.run(self.ctx, tasks)
+        """Let sub-agents work, and wait for all of them; results are in the order of the tasks.
+
+        Called again for the same call, as after a crash, it goes on with those that it has begun.
+        """
 
     async def start(self, tasks: Sequence[AgentTask]) -> list[str]:
         """Let sub-agents work, and return their ids at once."""
-        return await self.service.start(self.ctx, tasks)
 
     async def wait(self, ids: Sequence[str], *, seconds: float | None = None) -> list[AgentResult]:
         """Wait for sub-agents; those that are not done in time have the status `in_progress`."""
-        return await self.service.wait(self.ctx, ids, seconds=seconds)
 
     async def interrupt(self, agent_id: str) -> AgentResult:
         """Stop what a sub-agent is doing; it can be given further input."""
-        return await self.service.interrupt(self.ctx, agent_id)
 
     async def close(self, agent_id: str) -> AgentResult:
-        """Stop what a sub-agent is doing, for good."""
-        return await self.service.close(self.ctx, agent_id)
+        """Stop what a sub-agent is doing, for good: it gets no further input."""
 
     async def list(self) -> Sequence[AgentInfo]:
         """Return what there is of them."""
-        return await self.service.children(self.ctx)

@@ -3,21 +3,20 @@
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from itertools import count
-from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
+from typing import Any, Literal, NoReturn, Unpack
 
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
+from antwort.context.agents import AgentOptions, AgentResult, AgentTask, SubAgents
+from antwort.context.budget import RunBudget
+from antwort.context.calls import CallResult, FunctionCalls
 from antwort.context.http_client import HttpClient, NoHttpClient
 from antwort.context.scopes import granted, owner_scope
+from antwort.context.sources import Sources
 from antwort.context.suspension import SuspendedError, Suspension
+from antwort.context.variables import Variables
 from antwort.errors import FunctionUnavailableError, PermissionDeniedError
-
-if TYPE_CHECKING:
-    from antwort.context.agents import AgentOptions, AgentResult, AgentTask, SubAgents
-    from antwort.context.run_services import CallResult, FunctionCalls, RunServices, Variables
-    from antwort.engine.budget import Budget
 
 ANONYMOUS_TENANT = "default"
 """The one tenant of a server that runs without authentication."""
@@ -52,98 +51,6 @@ class Agent(Struct, frozen=True):
         return self.depth == 0
 
 
-class Source(Struct, frozen=True):
-    """Something a function found or made and an answer may cite: a page by its URL, or a file by its id."""
-
-    title: str
-    url: str | None = None
-    file_id: str | None = None
-    container_id: str | None = None
-    """Where the file is, if code in a container has made it."""
-    other_urls: tuple[str, ...] = ()
-    """Further URLs that stand for the same."""
-
-
-class _Numbers(Struct, eq=False):
-    """Which source has which number. Functions in worker threads ask too, so one at a time."""
-
-    sources: dict[int, Source] = {}
-    _of: dict[Source, int] = {}
-    _last: int = 0
-    _lock: Lock = field(default_factory=Lock)
-
-    def number(self, source: Source) -> int:
-        """Return the number of a source; a new one gets the next."""
-        with self._lock:
-            known = self._of.get(source)
-            return self._put(self._last + 1, source) if known is None else known
-
-    def restore(self, numbered: Mapping[int, Source]) -> None:
-        """Put sources under numbers they had before."""
-        with self._lock:
-            for number, source in numbered.items():
-                self._put(number, source)
-
-    def _put(self, number: int, source: Source) -> int:
-        before = self.sources.get(number)
-        if before is not None and self._of.get(before) == number:
-            del self._of[before]  # its number means another one now
-        self.sources[number], self._of[source] = source, number
-        self._last = max(self._last, number)
-        return number
-
-
-class Sources(Struct, eq=False):
-    """What an answer may cite, numbered from 1 in the order it was found; the same source keeps its number.
-
-    A response that continues others starts with theirs, and goes on from their last number: the model still reads it.
-    """
-
-    _numbers: _Numbers = field(default_factory=_Numbers)
-    _noted: dict[int, Source] = {}
-
-    def add(self, source: Source) -> int:
-        """Return the number under which a function shows a source to the model, as in `[3]`."""
-        source = _storable(source)
-        number = self._numbers.number(source)
-        self._noted[number] = source
-        return number
-
-    def numbered(self) -> dict[int, Source]:
-        """Return all sources by number."""
-        return dict(self._numbers.sources)
-
-    def __bool__(self) -> bool:
-        """Tell whether there is anything to cite."""
-        return bool(self._numbers.sources)
-
-    def noting(self) -> "Sources":
-        """Return the same sources for one call, whose `noted` are those that were added there."""
-        return Sources(self._numbers)
-
-    def noted(self) -> dict[int, Source]:
-        """Return the sources that were added here, by number, whether they were known before or not."""
-        return dict(self._noted)
-
-    def restore(self, numbered: Mapping[int, Source]) -> None:
-        """Put sources back under the numbers that they had; what had one of these before has none any more."""
-        self._numbers.restore(numbered)
-
-
-def _storable(source: Source) -> Source:
-    """Return a source of texts that can be encoded: it is kept with the call that noted it."""
-    url, file_id, container_id = (
-        None if value is None else _text(value) for value in (source.url, source.file_id, source.container_id)
-    )
-    return Source(_text(source.title), url, file_id, container_id, tuple(map(_text, source.other_urls)))
-
-
-def _text(value: object) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"The title, the URL and the ids of a source are texts, not {type(value).__name__}.")
-    return value.encode(errors="replace").decode()  # a lone surrogate can neither be stored nor sent
-
-
 class Progress(Struct, frozen=True):
     """A sign of life from a running function: what it is doing and, where known, how far it got."""
 
@@ -160,6 +67,10 @@ def _discard(_progress: Progress) -> None:
 
 async def _unheard(_text: str) -> None:
     """Drop what is said where there is no response."""
+
+
+async def _unseen(_kind: str, _data: Mapping[str, Any], _part: str | None) -> None:
+    """Drop an event of an item that nobody sees."""
 
 
 class Fence(Struct, frozen=True):
@@ -197,12 +108,16 @@ class Context(Struct, frozen=True):
 
     The model does not read it.
     """
+    send_event: Callable[[str, Mapping[str, Any], str | None], Awaitable[None]] = _unseen
+    """Where events of the item go that shows the call; functions send them by `event`."""
+    sees_images: bool = False
+    """Whether the model that calls is known to take images (`backends.<name>.images`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
     sources: Sources = field(default_factory=Sources)
     """Where a function notes what an answer may cite."""
-    budget: "Budget | None" = None
-    """What the run may spend and has spent, over all its agents."""
+    budget: RunBudget | None = None
+    """What the run may spend, over all its agents."""
     attached: bool = False
     """Whether the call was begun before, by a process that ended or before the run was parked, and goes on now."""
     child_numbers: Iterator[int] = field(default_factory=count)
@@ -213,8 +128,10 @@ class Context(Struct, frozen=True):
     """What it takes to write for the response, if it is stored: whoever has lost it writes no variables either."""
     http: HttpClient = _NO_HTTP
     """The client for the world outside; the registry fills it in."""
-    services: "RunServices | None" = None
-    """What a running app offers; the registry fills it in. Functions reach it through `variables` and `agents`."""
+    bind_variables: Callable[["Context"], Variables] | None = None
+    """Gives a call its variables; the registry fills it in, and functions reach them through `variables`."""
+    bind_agents: Callable[["Context"], SubAgents] | None = None
+    """Gives a call its sub-agents; the registry fills it in, and functions reach them through `agents`."""
     follows_references: bool = False
     """Whether the agent has a function that follows references, so that a long result can become one."""
     inline: int | None = None
@@ -228,7 +145,7 @@ class Context(Struct, frozen=True):
     """Tells what the user has said last, as text; empty if nobody has, or outside of a response."""
     measure_room: Callable[[], Awaitable[int | None]] | None = None
     """Tells how long a result may be; functions ask `room`."""
-    function_calls: "FunctionCalls | None" = None
+    function_calls: FunctionCalls | None = None
     """Calls that the call can make itself; functions reach it through `calls` and `call_function`."""
 
     @classmethod
@@ -268,24 +185,24 @@ class Context(Struct, frozen=True):
     @property
     def keeps_values(self) -> bool:
         """Tell whether there are variables."""
-        return self.services is not None and self.services.values is not None
+        return self.bind_variables is not None
 
     @property
-    def variables(self) -> "Variables":
+    def variables(self) -> Variables:
         """The variables that the call can reach; a FunctionUnavailableError where no app keeps any."""
-        if self.services is None or self.services.values is None:
+        if self.bind_variables is None:
             raise FunctionUnavailableError("There are no variables here: they need a running app. Go on without them.")
-        return self.services.values.of(self)
+        return self.bind_variables(self)
 
     @property
-    def agents(self) -> "SubAgents":
+    def agents(self) -> SubAgents:
         """The sub-agents of the agent that calls; a FunctionUnavailableError where no app runs any."""
-        if self.services is None or self.services.agents is None:
+        if self.bind_agents is None:
             raise FunctionUnavailableError("There are no agents here: they need a running app. Go on without them.")
-        return self.services.agents.of(self)
+        return self.bind_agents(self)
 
     @property
-    def calls(self) -> "FunctionCalls":
+    def calls(self) -> FunctionCalls:
         """The calls that this one can make itself; a FunctionUnavailableError outside of a response."""
         if self.function_calls is None:
             raise FunctionUnavailableError("No functions can be called from here: that needs a call of a response.")
@@ -298,21 +215,28 @@ class Context(Struct, frozen=True):
         *,
         key: str | None = None,
         references: Collection[str] = (),
-    ) -> "CallResult":
+    ) -> CallResult:
         """Call another function that the agent has; see `FunctionCalls`."""
         return await self.calls.call(name, arguments or {}, key=key, references=references)
 
-    async def run_agent(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
+    async def run_agent(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
         """Let a sub-agent work, with a window of its own, and wait for it."""
         return await self.agents.run(prompt, **options)
 
-    async def run_agents(self, tasks: "Sequence[AgentTask]") -> "list[AgentResult]":
+    async def run_agents(self, tasks: Sequence[AgentTask]) -> list[AgentResult]:
         """Let sub-agents work, and wait for all of them; results are in the order of the tasks."""
         return await self.agents.run_all(tasks)
 
-    async def call_model(self, prompt: str, **options: "Unpack[AgentOptions]") -> "AgentResult":
+    async def call_model(self, prompt: str, **options: Unpack[AgentOptions]) -> AgentResult:
         """Ask a model once, without functions."""
         return await self.agents.ask(prompt, **options)
+
+    async def event(self, kind: str, *, part: str | None = None, **data: Any) -> None:
+        """Send an event of the item of this call, if it is that of a hosted tool and somebody sees it.
+
+        It is `response.<item type>.<kind>`, or `response.<item type>_<part>.<kind>`, with `data` as its fields.
+        """
+        await self.send_event(kind, data, part)
 
     async def room(self) -> int | None:
         """Return how many characters of a result fit into the window of the model; None if nobody knows.
@@ -331,13 +255,19 @@ class Context(Struct, frozen=True):
         plain = json.decode(json.encode(body))  # it is stored; what cannot be is the function's mistake
         raise SuspendedError(Suspension("question", plain, None if expires_in is None else float(expires_in)))
 
-    def reaching(self, http: HttpClient | None, services: "RunServices | None" = None) -> "Context":
-        """Return a context with a client for the world outside, and services; one that has some already keeps them."""
-        http = self.http if http is None or self.http is not _NO_HTTP else http
-        services = self.services or services
-        if http is self.http and services is self.services:
-            return self
-        return replace(self, http=http, services=services)
+    def reaching(
+        self,
+        http: HttpClient | None,
+        variables: Callable[["Context"], Variables] | None = None,
+        agents: Callable[["Context"], SubAgents] | None = None,
+    ) -> "Context":
+        """Return a context with a client for the world outside, variables and sub-agents; it keeps those it has."""
+        return replace(
+            self,
+            http=self.http if http is None or self.http is not _NO_HTTP else http,
+            bind_variables=self.bind_variables or variables,
+            bind_agents=self.bind_agents or agents,
+        )
 
     def with_(self, **changes: Any) -> "Context":
         """Return a copy with some fields changed."""

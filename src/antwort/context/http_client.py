@@ -2,7 +2,6 @@
 
 import asyncio
 import codecs
-import random
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
@@ -12,6 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from typing_extensions import override
 
+from antwort.concurrency.backoff import Backoff
 from antwort.errors import FunctionError
 from antwort.lazy_imports import compiled_on_use
 
@@ -114,8 +114,12 @@ class HttpClient(Protocol):
         body: bytes | None = None,
         time_limit: float | None = None,
         max_bytes: int | None = None,
+        on_piece: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> HttpAnswer:
-        """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed."""
+        """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed.
+
+        `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them.
+        """
 
 
 class NoHttpClient(HttpClient):
@@ -171,19 +175,18 @@ async def call_again(
     longest, each by chance a little shorter. Raise UnreachableError if the last try reached nobody; any other
     OutboundError is raised at once.
     """
-    pause = first_pause
-    for tries_left in range(retries, -1, -1):
-        wait = pause * random.uniform(0.5, 1.0)  # noqa: S311 - it only keeps clients apart
+    backoff = Backoff(first_pause, longest_pause, 0.5)
+    for tries in range(retries + 1):
+        wait, is_last = backoff.pause(tries), tries == retries
         try:
             answer = await call()
         except UnreachableError:
-            if not tries_left:
+            if is_last:
                 raise
         else:
             asked = retry_after(answer.headers)
-            if not tries_left or not passing(answer) or (asked is not None and asked > patience):
+            if is_last or not passing(answer) or (asked is not None and asked > patience):
                 return answer
             wait = wait if asked is None else asked
         await sleep(wait)
-        pause = min(2 * pause, longest_pause)
     raise AssertionError("the last try returns or raises")

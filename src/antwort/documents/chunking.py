@@ -6,21 +6,48 @@ too; else the next begins with the last units of the one before.
 """
 
 import re
+from array import array
+from bisect import bisect_left
 from collections.abc import Iterator
 
 from msgspec import Struct
 
 from antwort.documents.document import Block, Document
-from antwort.documents.tokens import TokenRuler
 from antwort.lazy_imports import compiled_on_use
 
 AUTO_SIZE, AUTO_OVERLAP = 800, 400
 """Tokens of the strategy `auto`."""
+_TOKEN = compiled_on_use(
+    r"[^\S\n]*(?:"
+    r"[A-Za-z]{1,8}|"
+    r"\d{1,3}|"
+    r"[^\W\d_A-Za-z\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]{1,4}|"  # other alphabets are cut into smaller parts
+    r"[^\s])"
+    r"|\s{1,64}"
+)
+"""Tokens, as near as one comes without a model's own dictionary: every character of a text is in exactly one."""
 _LINE = compiled_on_use(r"[^\n]*\n+|[^\n]+")
 _SENTENCE = compiled_on_use(r".+?(?:[.!?…][\"'»”)\]]*\s+|[\u3002\uff01\uff1f]\s*|\Z)", re.DOTALL)
 _SHARE = 4
 """A block is left whole as a unit of an overlap only if it is no more than such a part of a chunk."""
 _LONGEST_CONTEXT = 300
+
+
+class TokenRuler:
+    """Where the tokens of a text begin."""
+
+    def __init__(self, text: str) -> None:
+        self._starts = array("L", (match.start() for match in _TOKEN.finditer(text)))
+        self._length = len(text)
+
+    def count(self, start: int, end: int) -> int:
+        """Count the tokens that begin in a range."""
+        return bisect_left(self._starts, end) - bisect_left(self._starts, start)
+
+    def after(self, start: int, count: int) -> int:
+        """Return where a range ends that begins somewhere and has at most so many tokens."""
+        number = bisect_left(self._starts, start) + count
+        return self._starts[number] if number < len(self._starts) else self._length
 
 
 class DocumentChunk(Struct, frozen=True):

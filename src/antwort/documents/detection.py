@@ -2,9 +2,12 @@
 
 import re
 from pathlib import PurePath
+from typing import Literal
 
 from antwort.documents.document import UnreadableError
 from antwort.lazy_imports import compiled_on_use
+
+Format = Literal["code", "html", "json", "mail", "markdown", "package", "pdf", "table", "text"]
 
 _PDF = compiled_on_use(rb"%PDF-\d")
 _HTML = compiled_on_use(  # what is read is never read in another way: many comments would take for ever
@@ -30,7 +33,7 @@ _FOREIGN = {
     b"SQLite format 3": "a database",
     b"{\\rtf": "RTF; save it as DOCX",
 }
-_BY_NAME = {
+_BY_NAME: dict[str, Format] = {
     ".md": "markdown",
     ".markdown": "markdown",
     ".mdx": "markdown",
@@ -56,8 +59,8 @@ _READ_OUT = frozenset({"html", "mail", "package", "pdf"})
 _PACKAGES = (".docx", ".pptx", ".xlsx", ".epub")
 
 
-def format_of(data: bytes, filename: str) -> str:
-    """Return the name of the module in `formats` that reads a file; UnreadableError if none does."""
+def format_of(data: bytes, filename: str) -> Format:
+    """Return the format of a file; UnreadableError if nothing reads it."""
     if not data.strip():
         raise UnreadableError("It is empty.")
     ending = PurePath(filename.lower()).suffix

@@ -83,12 +83,17 @@ class DocumentBuilder:
 
     def table(self, rows: Sequence[Sequence[str]]) -> None:
         """Add a table, a line for each row."""
-        lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip(" |") for row in rows)
-        self.add("\n".join(line for line in lines if line), "table")
+        self.add(table_text(rows), "table")
 
     def document(self) -> Document:
         """Return what was put together."""
         return Document("".join(self._parts), self._blocks, self.title)
+
+
+def table_text(rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as text, a line for each row that says something."""
+    lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip(" |") for row in rows)
+    return "\n".join(line for line in lines if line)
 
 
 def readable(text: str) -> str:

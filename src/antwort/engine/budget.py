@@ -3,36 +3,17 @@
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
+from antwort.context.budget import Pause, RunLimits
 from antwort.errors import FunctionError
 from antwort.wire.responses import NO_USAGE, Usage
 
 _MILLION = 1_000_000
 _FOR_WORK = 0.95
 """The share of tokens, cost and time that is for work; the root agent says with the rest what was found."""
-Pause = Literal["over", "parked", "broken_off"]
-"""Why nobody works on a response: it is over, waits for somebody, or goes on later, as after an outage."""
-
-
-class RunLimits(Struct, frozen=True):
-    """What all agents of one run may take together; None is no limit."""
-
-    depth: int = 5
-    """How deep agents may be nested below the root."""
-    agents: int = 1000
-    in_flight: int = 16
-    """Calls of models at the same time."""
-    tokens: int | None = None
-    cost: float | None = None
-    seconds: float | None = None
-    """Time that it is being worked on; waiting for an answer does not count."""
-    calls: int | None = None
-    """Calls of functions."""
-    agent_seconds: float | None = None
-    """Time that an agent below the root may take."""
 
 
 class Price(Struct, frozen=True):

@@ -8,12 +8,12 @@ import msgspec
 
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, is_large
-from antwort.concurrency.pace import Pace
 from antwort.concurrency.queues import Queues
 from antwort.concurrency.stragglers import Stragglers
+from antwort.concurrency.turns import Pace
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.engine.calls.items import is_own_call, shown_item
 from antwort.engine.calls.totals import Totals
 from antwort.engine.history import Recall
@@ -27,10 +27,9 @@ from antwort.engine.sealing import Sealer
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.compaction import Compactor
-from antwort.engine.turns.earlier import NOTHING, Earlier
 from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.model_turn import model_request
-from antwort.engine.turns.parts import EngineParts
+from antwort.engine.turns.parts import NOTHING, Earlier, EngineParts
 from antwort.engine.turns.telemetry import TurnMetrics
 from antwort.engine.window import compaction_item
 from antwort.errors import BadRequestError, NotFoundError

@@ -168,8 +168,10 @@ def _add_call(call: CallRecord, items: list[JSON], outputs: list[JSON], late: se
         if call.waiting is not None:
             return  # whoever continues it brings the answer
         output = INTERRUPTED
-    output = _as_shown(shown, "output", output)
-    outputs.append({"type": "function_call_output", "call_id": call_id, "output": output})
+    content: str | list[JSON] = _as_shown(shown, "output", output)
+    if call.images is not None and (shown is None or "output" not in shown):
+        content = [{"type": "input_text", "text": output}, *call.images]
+    outputs.append({"type": "function_call_output", "call_id": call_id, "output": content})
 
 
 def _as_shown(shown: JSON | None, name: str, text: str) -> str:

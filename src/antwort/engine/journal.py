@@ -1,7 +1,7 @@
 """The journal of a run: its items in order, stored step by step so that another process could go on with it."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -137,6 +137,18 @@ class Journal(msgspec.Struct, eq=False):
             return
         await self._write([self.entries[position]], position)
 
+    async def save_all(self, positions: Iterable[int]) -> None:
+        """Store what is new, and the entries at positions that have changed."""
+        if self.store is None:
+            return
+        if not self._created:  # nearly never: with it everything is stored that is there
+            await self.save()
+            return
+        end = len(self.entries)
+        for start, stop in _runs({*positions, *range(self._saved, end)}):
+            await self._write(self.entries[start:stop], start)
+        self._saved = max(self._saved, end)
+
     async def finish(self, response: ResponseObject) -> None:
         """Store the end of the response, with whatever is not stored yet, in one transaction."""
         conversation = self.record.conversation_id
@@ -177,6 +189,76 @@ class Journal(msgspec.Struct, eq=False):
                 self._said, self._asked = said or self._said, asked or self._asked
                 self._saved = min(self._saved, start)
             raise
+
+
+class GroupedSaves:
+    """Stores entries of a journal that are new or have changed, together with what comes meanwhile.
+
+    Where many calls are under way, what is stored at once costs little more than one of them alone. What is asked for
+    while something is being stored waits for the end of that, as it would in the database.
+    """
+
+    __slots__ = ("_journal", "_positions", "_storing", "_waiting")
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._positions: set[int] = set()
+        self._waiting: list[asyncio.Future[None]] = []
+        self._storing: asyncio.Task[None] | None = None
+
+    def save(self, position: int) -> asyncio.Future[None]:
+        """Store an entry as it is when its turn has come; whoever is cancelled who waits for it stops nobody else."""
+        loop = asyncio.get_running_loop()
+        stored: asyncio.Future[None] = loop.create_future()
+        self._positions.add(position)
+        self._waiting.append(stored)
+        if self._storing is None:
+            self._storing = loop.create_task(self._store())
+        return stored
+
+    async def _store(self) -> None:
+        try:
+            await asyncio.sleep(0)  # what comes in the same moment is stored together
+            while self._waiting:
+                waiting, self._waiting = self._waiting, []
+                positions, self._positions = self._positions, set()
+                await self._store_group(positions, waiting)
+        finally:
+            self._storing = None
+            for stored in self._waiting:  # it was cancelled: nobody stores anything any more
+                stored.cancel()
+
+    async def _store_group(self, positions: set[int], waiting: Sequence[asyncio.Future[None]]) -> None:
+        try:
+            await self._journal.save_all(positions)
+        except Exception as error:  # noqa: BLE001 - raised where somebody waits for it
+            for stored in waiting:
+                if not stored.done():
+                    stored.set_exception(error)
+        except BaseException:
+            for stored in waiting:
+                stored.cancel()
+            raise
+        else:
+            for stored in waiting:
+                if not stored.done():
+                    stored.set_result(None)
+
+
+def _runs(positions: Collection[int]) -> list[tuple[int, int]]:
+    """Return where rows of positions without a gap begin, and where they end."""
+    ordered = sorted(positions)
+    if not ordered:
+        return []
+    if ordered[-1] - ordered[0] < len(ordered):  # as it nearly always is
+        return [(ordered[0], ordered[-1] + 1)]
+    runs: list[tuple[int, int]] = []
+    for position in ordered:
+        if runs and runs[-1][1] == position:
+            runs[-1] = runs[-1][0], position + 1
+        else:
+            runs.append((position, position + 1))
+    return runs
 
 
 def _is_said(entry: JournalEntry) -> bool:

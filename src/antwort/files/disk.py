@@ -4,11 +4,12 @@ import asyncio
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable
 from pathlib import Path
-from typing import BinaryIO, ParamSpec, TypeVar
+from typing import BinaryIO, ParamSpec, Self, TypeVar
 
 from typing_extensions import override
 
 from antwort.concurrency.undisturbed import undisturbed
+from antwort.config import Settings
 from antwort.errors import NotFoundError, ServiceUnavailableError
 from antwort.files.base import Blobs
 
@@ -27,6 +28,11 @@ class DiskBlobs(Blobs):
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+
+    @classmethod
+    def of(cls, settings: Settings, folder: Path) -> Self:  # noqa: ARG003 - it has none
+        """Make it."""
+        return cls(folder)
 
     @override
     async def write(self, name: str, chunks: AsyncIterable[bytes]) -> None:

@@ -1,27 +1,19 @@
-"""Opening what keeps the bytes of files: a folder, or a bucket."""
+"""Opening what keeps the bytes of files: a folder, a bucket, or another blob store."""
 
-import importlib
 from pathlib import Path
 
-from antwort.config import S3Config
-from antwort.errors import ConfigError
+from antwort.config import BLOB_STORES, Choice, S3Config
 from antwort.files.base import Blobs
-from antwort.files.disk import DiskBlobs
 
 
-def open_blobs(bucket: S3Config | None, folder: Path) -> Blobs:
-    """Open a bucket, or if none is given a folder; raise ConfigError if it cannot be used.
+def open_blobs(bucket: S3Config | None, folder: Path, chosen: Choice | None = None) -> Blobs:
+    """Open the chosen blob store, else a bucket, or if none is given a folder; ConfigError if it cannot be used.
 
-    Neither is asked anything yet: a bucket that cannot be reached is told when a file is.
+    None is asked anything yet: a bucket that cannot be reached is told when a file is.
     """
-    if bucket is None:
-        return DiskBlobs(folder)
-    try:  # it is some megabytes of machine code, which most servers never need
-        opened: Blobs = importlib.import_module("antwort.files.s3").S3Blobs(bucket)
-    except ImportError as error:
-        if not (error.name or "").startswith("obstore"):
-            raise
-        raise ConfigError(
-            "files in a bucket need a package that is not installed: pip install 'antwort[s3]'", where="storage.s3"
-        ) from error
+    around = {} if bucket is None else {"s3": bucket}
+    key = "storage.files" if chosen is not None or bucket is None else "storage.s3"
+    opened: Blobs = BLOB_STORES.make(
+        chosen or ("disk" if bucket is None else "s3"), folder, key=key, around=around, where=key
+    )
     return opened

@@ -9,7 +9,8 @@ import contextlib
 import logging
 from collections.abc import AsyncIterable, AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
 
 import obstore
 from obstore.exceptions import BaseError, PermissionDeniedError, UnauthenticatedError
@@ -56,6 +57,11 @@ class S3Blobs(Blobs):
             )
         except (BaseError, ValueError) as error:
             raise ConfigError(f"the bucket cannot be used: {_first_line(error)}", where="storage.s3") from error
+
+    @classmethod
+    def of(cls, settings: S3Config, folder: Path) -> Self:  # noqa: ARG003 - nothing of it is on disk
+        """Make it as the settings say."""
+        return cls(settings)
 
     @override
     async def write(self, name: str, chunks: AsyncIterable[bytes]) -> None:

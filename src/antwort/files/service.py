@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
+from antwort.config.defaults import TENANTS
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError, RateLimitError
 from antwort.files.base import Blobs, FileDetails, FileListener, Files
 from antwort.storage.base import FileRecord, Page
@@ -36,7 +37,7 @@ _GROUP = 1 << 20
 class FileLimits(Struct, frozen=True):
     """How much may be kept."""
 
-    file: int = 512 * 1024**2
+    file: int = TENANTS.max_file_bytes
     """Bytes of one file."""
     tenant: int | None = None
     """Bytes of all files of a tenant."""

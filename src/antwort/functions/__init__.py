@@ -1,11 +1,14 @@
 """The heart: functions, providers and the registry. Usable on its own, without server or engine."""
 
-from antwort.functions.calls import ToolCall, ToolExecutor, ToolResult
+from antwort.functions.calls import ToolCall, ToolExecutor
 from antwort.functions.discovery import Catalogue
+from antwort.functions.hosted import Hosted
+from antwort.functions.hosted_tool import HostedCall, HostedTool, ItemEnd, ItemEvent
 from antwort.functions.metrics import Counter, Gauge, Histogram
 from antwort.functions.provider import FunctionProvider, Provider, function, route
 from antwort.functions.registry import FunctionRegistry
-from antwort.functions.spec import Effect, FunctionSpec, Hosted, Limits, Scope, Shape, tool_definition
+from antwort.functions.results import Image, ToolResult
+from antwort.functions.spec import Effect, FunctionSpec, Limits, Scope, Shape, tool_definition
 
 __all__ = [
     "Catalogue",
@@ -17,6 +20,11 @@ __all__ = [
     "Gauge",
     "Histogram",
     "Hosted",
+    "HostedCall",
+    "HostedTool",
+    "Image",
+    "ItemEnd",
+    "ItemEvent",
     "Limits",
     "Provider",
     "Scope",

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from importlib.machinery import ModuleSpec
-from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, distributions
 from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
@@ -21,7 +20,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antwort.config import LoadedConfig, ProviderConfig, secret_values
+from antwort.config import LoadedConfig, ProviderConfig, installed, secret_values
 from antwort.errors import ConfigError, did_you_mean
 from antwort.functions.absent import Declared
 from antwort.functions.output import described
@@ -34,11 +33,6 @@ DEFAULT_GROUP = "antwort.default_providers"
 NEEDS_GROUP = "antwort.provider_needs"
 PATH_GROUP = "antwort.provider_paths"
 TOOL_GROUP = "antwort.provider_tools"
-DISTRIBUTION = "antwort"
-_OF_EXTRA = re.compile(
-    r"^Requires-Dist: (?P<name>[\w.-]+)[^;\n]*;.*\bextra == ['\"](?P<extra>[\w.-]+)['\"]", re.MULTILINE
-)
-"""How the metadata of a package names another one that an extra asks for."""
 _MEMBERS = ("name", "tools", "can_execute", "execute", "routes", "collectors", "close")
 logger = logging.getLogger(__name__)
 
@@ -69,37 +63,34 @@ class Catalogue:
         self._watch = SlowWatch()
         for name, factory in (factories or {}).items():
             self._add(Found(name, "register_factory", partial(_itself, factory)))
-        packages = _packages()
-        for package in packages:
+        found = installed.packages()
+        for package in found:
             for point in sorted(package.points(GROUP), key=attrgetter("name")):
-                own = package.name == DISTRIBUTION
-                self._add(Found(point.name, f"{package.name} {package.version}", point.load, own))
+                own = package.is_own
+                self._add(Found(point.name, str(package), point.load, own))
         self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
         self.defaults = tuple(
-            point.name
-            for package in packages
-            if package.name == DISTRIBUTION
-            for point in package.points(DEFAULT_GROUP)
+            point.name for package in found if package.is_own for point in package.points(DEFAULT_GROUP)
         )
         self._on_demand = [
             (point.name, point.group.removeprefix(f"{DEFAULT_GROUP}."))
-            for package in packages
-            if package.name == DISTRIBUTION
+            for package in found
+            if package.is_own
             for point in package.declared
             if point.group.startswith(f"{DEFAULT_GROUP}.")
         ]
-        names = {point.value: point.name for package in packages for point in package.points(GROUP)}
+        names = {point.value: point.name for package in found for point in package.points(GROUP)}
         self._names = names
         self._needs = [
             (point.name, names[point.value])
-            for package in packages
+            for package in found
             for point in package.points(NEEDS_GROUP)
             if point.value in names
         ]
         self._answered = [
             {
                 point.name: names[point.value]
-                for package in packages
+                for package in found
                 for point in package.points(group)
                 if point.value in names
             }
@@ -117,7 +108,7 @@ class Catalogue:
     @cached_property
     def on_demand(self) -> list[str]:
         """Return what the default set has besides, as soon as somebody uses it, by the extras that are installed."""
-        return [name for name, extra in self._on_demand if has_extra(DISTRIBUTION, extra)]
+        return [name for name, extra in self._on_demand if installed.has_extra(installed.DISTRIBUTION, extra)]
 
     def needed_by(self, name: str, use: str | None = None) -> list[str]:
         """Return the providers without which one is of no use; `use` as with `find`."""
@@ -155,7 +146,7 @@ class Catalogue:
     def find(self, name: str, use: str | None = None) -> Found:
         """Return a provider type by name, or by the `module:Class` that `use` gives; ConfigError if there is none."""
         if use is not None:
-            return Found(name, use, partial(_from_module, use))
+            return Found(name, use, partial(installed.imported, use))
         found = self._found.get(name)
         if found is None:
             known = ", ".join(sorted(self._found))
@@ -210,67 +201,6 @@ def given_at(loaded: LoadedConfig | None, key: str) -> str | None:
 
 def _itself(factory: Callable[[Mapping[str, Any]], Any]) -> Any:
     return factory
-
-
-class _Package(Struct, frozen=True):
-    """An installed package that has something for us."""
-
-    name: str
-    version: str
-    declared: Sequence[EntryPoint]
-
-    def points(self, group: str) -> list[EntryPoint]:
-        """Return what it declares in a group."""
-        return [point for point in self.declared if point.group == group]
-
-
-def _packages() -> list[_Package]:
-    """Return the packages that declare something in our groups, ours first: their order differs between machines.
-
-    Where one is there twice, the one that would be imported counts. Those that do not name us are not parsed, as
-    `importlib.metadata.entry_points` would: it takes longer to read them all than to import most libraries.
-    """
-    found: dict[str, _Package] = {}
-    for installed in distributions():
-        if DISTRIBUTION in (installed.read_text("entry_points.txt") or ""):
-            metadata = installed.metadata
-            package = _Package(metadata["Name"], metadata["Version"], tuple(installed.entry_points))
-            found.setdefault(package.name, package)
-    return sorted(found.values(), key=lambda package: (package.name != DISTRIBUTION, package.name))
-
-
-def has_extra(package: str, extra: str) -> bool:
-    """Tell whether all that an extra of an installed package asks for is installed, whatever its version.
-
-    `importlib.metadata.requires` would parse the whole page of the package, each time.
-    """
-    head = (distribution(package).read_text("METADATA") or "").partition("\n\n")[0]
-    wanted = [match["name"] for match in _OF_EXTRA.finditer(head) if match["extra"] == extra]
-    return bool(wanted) and all(map(_is_installed, wanted))
-
-
-def _is_installed(package: str) -> bool:
-    try:
-        distribution(package)
-    except PackageNotFoundError:
-        return False
-    return True
-
-
-def _from_module(use: str) -> Any:
-    module_name, _, attribute = use.partition(":")
-    if not module_name or not attribute:
-        raise ConfigError(f"use: '{use}' is not of the form 'module:Class'")
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"use: there is no module '{error.name}'; is it installed, and on PYTHONPATH?") from error
-    try:
-        return getattr(module, attribute)
-    except AttributeError:
-        raise ConfigError(
-            f"use: module '{module_name}' has no '{attribute}'{did_you_mean(attribute, vars(module))}"
-        ) from None
 
 
 def _from_file(file: Path, name: str) -> Any:

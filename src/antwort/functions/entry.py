@@ -3,8 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec import Struct
-
 from antwort.concurrency.contained_tasks import TimeLimit
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
@@ -14,7 +12,7 @@ from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import Recorder
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.spec import FunctionSpec, Scope
-from antwort.observability.tracing import Attribute
+from antwort.observability.spans import Attribute
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _USER, _AGENT = Scope.USER, Scope.AGENT
@@ -67,24 +65,3 @@ def permits(spec: FunctionSpec, agent: Agent) -> bool:
     if spec.scope is _AGENT and not agent.can_spawn:
         return False
     return spec.agents is None or agent.name in spec.agents
-
-
-class Defaults(Struct, frozen=True):
-    """The limits of functions that do not set their own, and those of all."""
-
-    timeout: float | None = 60.0
-    """Seconds a call may take."""
-    max_output: int = 100_000
-    """Characters of a result that reach the model."""
-    concurrency: int | None = None
-    """Calls of one function that run at the same time."""
-    threads: int = 32
-    """Threads of one provider."""
-    grace: float = 1.0
-    """Seconds a call has to end after it was cancelled; then nobody waits for it any more."""
-    max_hanging: int = 16
-    """Calls of one function that may go on after their time; with so many, no further one is begun."""
-    spill: int | None = 4000
-    """Characters of a result above which it is kept as a variable, where the model can follow a reference."""
-    max_referenced: int = 16 * 1024**2
-    """Bytes that the references in the arguments of a call may stand for."""

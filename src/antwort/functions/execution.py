@@ -18,19 +18,22 @@ from antwort.concurrency.queues import Queues
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.concurrency.turns import Turns
+from antwort.config.defaults import FunctionDefaults
 from antwort.context import Context, Progress
+from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
-from antwort.context.run_services import RunServices
 from antwort.context.suspension import SuspendedError
+from antwort.context.variables import Variables
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.audit import FunctionAudit
-from antwort.functions.calls import ToolCall, ToolResult
-from antwort.functions.entry import Defaults, RegisteredFunction, permits
+from antwort.functions.calls import ToolCall
+from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.references import LONGEST, may_refer, resolve, spilled
+from antwort.functions.results import LARGEST_IMAGES, MAY_HAVE_IMAGES, ToolResult, has_images
 from antwort.functions.spec import FunctionSpec
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 
@@ -54,7 +57,7 @@ class Execution:
         audit: AuditLog | None,
         tracer: Tracer | None,
         redactor: Redactor,
-        defaults: Defaults,
+        defaults: FunctionDefaults,
         http: HttpClient | None,
         queues: Queues,
     ) -> None:
@@ -67,8 +70,9 @@ class Execution:
         self._left: set[asyncio.Task[None]] = set()
         self._http = http
         self._queues = queues
-        self.services: RunServices | None = None
-        """What an app that runs offers to functions."""
+        self.bind_variables: Callable[[Context], Variables] | None = None
+        self.bind_agents: Callable[[Context], SubAgents] | None = None
+        """What gives calls variables and sub-agents, in an app that runs."""
 
     def threads(self, provider: str) -> WorkerThreads:
         """Return the worker threads of a provider, which its functions and routes share."""
@@ -120,7 +124,7 @@ class Execution:
 
     async def _run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         started = time.perf_counter()
-        ctx, spec = ctx.reaching(self._http, self.services), entry.spec
+        ctx, spec = ctx.reaching(self._http, self.bind_variables, self.bind_agents), entry.spec
         try:
             self._admit(entry, ctx)
             if may_refer(raw) and ctx.keeps_values:
@@ -270,7 +274,7 @@ class Execution:
         if not entry.in_service:  # disabled while the call was waiting for a thread
             raise _unavailable(entry)
         value = entry.spec.call(ctx, arguments)
-        written = inspect.isawaitable(value) or isinstance(value, ToolResult)
+        written = inspect.isawaitable(value) or isinstance(value, ToolResult) or has_images(value)
         return value, None if written else as_text(value, self._longest(entry, ctx), stop)
 
     async def _on_thread(
@@ -308,6 +312,8 @@ class Execution:
             return ToolResult(value, value=value)
         if isinstance(value, ToolResult):
             return self._capped(entry, value) if len(value.output) <= limit else None
+        if type(value) in MAY_HAVE_IMAGES and has_images(value):
+            return None
         text = short_text(value, limit)
         return None if text is None or len(text) > limit else ToolResult(text, value=value)
 
@@ -325,6 +331,8 @@ class Execution:
         if entry.spec.kind is _SYNC and inspect.isawaitable(value):
             value = await value
         spills = self._spills(entry, ctx)
+        if has_images(value):
+            value = ToolResult.of(value)
         if isinstance(value, ToolResult):
             return await self._fitted(entry, value, ctx) if spills else self._capped(entry, value)
         longest = self._longest(entry, ctx)
@@ -357,6 +365,9 @@ class Execution:
 
     def _capped(self, entry: RegisteredFunction, result: ToolResult) -> ToolResult:
         output = encodable(capped(result.output, entry.max_output))
+        if result.images and sum(len(image.data) for image in result.images) > LARGEST_IMAGES:
+            note = f"[Its images are left out: they have more than {LARGEST_IMAGES:,} bytes.]"
+            return replace(result, output=f"{output}\n{note}", images=())
         return result if output is result.output else replace(result, output=output)
 
     def _failed(self, entry: RegisteredFunction, error: BaseException) -> ToolResult:

@@ -21,11 +21,11 @@ logger = logging.getLogger(__name__)
 class Patience(Struct, frozen=True):
     """How long providers are waited for."""
 
-    start: float | None = 120.0
+    start: float | None
     """Seconds that one may take to start."""
-    close: float | None = 15.0
+    close: float | None
     """Seconds that one may take to close."""
-    grace: float = 1.0
+    grace: float
     """Seconds that it has to end after it was cancelled."""
 
     def left(self, waited: float) -> float | None:

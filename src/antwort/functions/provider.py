@@ -30,11 +30,12 @@ from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.context.http_client import HttpClient
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.files.base import Files
-from antwort.functions.calls import ToolCall, ToolResult
+from antwort.functions.calls import ToolCall
 from antwort.functions.metrics import MetricDescriptor
+from antwort.functions.results import ToolResult
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 from antwort.sandbox import Sandbox
 from antwort.storage.base import Questions, Records
@@ -224,6 +225,11 @@ class Provider(Generic[S]):
     """Agents that come with the provider; those of the configuration with the same names replace them."""
     settings_type: ClassVar[type[Settings]] = NoSettings
     settings: S
+    parts: Sequence[object] = ()
+    """Objects whose marked methods are functions and routes of the provider, too, behind its own; set in `__init__`.
+
+    What they need of `lifespan` they are given there.
+    """
     # Here and not in __init__, so that a provider that forgets to call super().__init__() still works.
     _exit: contextlib.AsyncExitStack | None = None
     _services: Services | None = None
@@ -246,6 +252,11 @@ class Provider(Generic[S]):
             raise DefinitionError(
                 f"provider '{cls.name}': lifespan must be a plain `async def` that opens, yields once, and closes"
             )
+        cls._take_settings_type()
+
+    @classmethod
+    def _take_settings_type(cls) -> None:
+        """Read the type of the settings off `Provider[…]` among the bases."""
         for base in getattr(cls, "__orig_bases__", ()):
             arguments = get_args(base)
             if isinstance(get_origin(base), type) and issubclass(get_origin(base), Provider) and arguments:
@@ -343,15 +354,15 @@ class Provider(Generic[S]):
 
     @final
     def tools(self) -> Sequence[FunctionSpec]:
-        """Return the methods marked with `@function`, in the order of their definition."""
+        """Return the methods marked with `@function`, in the order of their definition, those of `parts` last."""
         if self._specs is None:
             specs = [
                 FunctionSpec.of(
-                    getattr(self, name),
+                    getattr(owner, name),
                     cast("FunctionOptions", {"scope": "core", **options, **self._described(name)}),
                     trusted=comes_with_antwort(self),
                 )
-                for name, options in _marked(type(self), _FUNCTION)
+                for owner, name, options in self._marked(_FUNCTION)
             ]
             specs = [spec for spec in specs if self.offers(spec.name)]
             self._specs = {spec.name: spec for spec in specs}
@@ -396,12 +407,20 @@ class Provider(Generic[S]):
 
     @final
     def routes(self) -> Sequence[Route]:
-        """Return the methods marked with `@route`."""
+        """Return the methods marked with `@route`, those of `parts` last."""
         return tuple(
-            Route(method, path, getattr(self, name), **options)
-            for name, marks in _marked(type(self), _ROUTE)
+            Route(method, path, getattr(owner, name), **options)
+            for owner, name, marks in self._marked(_ROUTE)
             for method, path, options in marks
         )
+
+    def _marked(self, mark: str) -> Iterator[tuple[object, str, Any]]:
+        """Give the marked methods of the provider and of its parts: whose each is, its name, its mark."""
+        for part in self.parts:
+            _check_part(part, self.name)
+        for owner in (self, *self.parts):
+            for name, found in _marked(type(owner), mark):
+                yield owner, name, found
 
     @final
     def collectors(self) -> Sequence[Collector]:
@@ -443,6 +462,21 @@ def _marked(cls: type, mark: str) -> Iterator[tuple[str, Any]]:
         found = _mark(value, mark)
         if found is not None:
             yield name, found
+
+
+def _check_part(part: object, provider: str) -> None:
+    """Raise DefinitionError for what is no part of a provider: it would be left out, or never be started."""
+    kind = part.__name__ if isinstance(part, type) else type(part).__name__
+    if isinstance(part, type):
+        raise DefinitionError(f"provider '{provider}': parts are objects, and {kind} is a class; make one of it")
+    if isinstance(part, Provider):
+        raise DefinitionError(f"provider '{provider}': {kind} is a provider, not a part of one; register it by itself")
+    marked = {name for mark in (_FUNCTION, _ROUTE) for name, _ in _marked(type(part), mark)}
+    if not marked:
+        raise DefinitionError(f"provider '{provider}': its part {kind} has no @function and no @route")
+    for name, value in _attributes(type(part)):
+        if name in marked:
+            _check_self(value, f"{kind}.{name}")
 
 
 def _check_self(value: object, where: str) -> None:

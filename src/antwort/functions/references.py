@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from antwort.context import Context
-from antwort.context.run_services import Reference, Variable, Variables
+from antwort.context.variables import Reference, Variable, Variables
 from antwort.errors import FunctionError
 from antwort.functions.arguments import parse_object
 

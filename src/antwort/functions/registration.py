@@ -12,11 +12,12 @@ from typing_extensions import override
 from antwort.config import ApprovalPolicy
 from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError, did_you_mean
-from antwort.functions.calls import ToolCall, ToolResult
+from antwort.functions.calls import ToolCall
 from antwort.functions.entry import RegisteredFunction
 from antwort.functions.lifetime import Lifetime
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider
+from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import Effect, FunctionSpec, Offer
 from antwort.observability import Metrics, Redactor

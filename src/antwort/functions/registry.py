@@ -5,7 +5,7 @@ import builtins
 import inspect
 import logging
 import math
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from types import TracebackType
@@ -17,12 +17,14 @@ from antwort.concurrency.contained_tasks import SpawnedTasks
 from antwort.concurrency.queues import Queues
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import ApprovalPolicy
+from antwort.config.defaults import FUNCTIONS, FunctionDefaults
 from antwort.context import ANONYMOUS_TENANT, Context
+from antwort.context.agents import SubAgents
 from antwort.context.http_client import HttpClient
-from antwort.context.run_services import RunServices
+from antwort.context.variables import Variables
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
-from antwort.functions.calls import ToolExecutor, ToolResult
-from antwort.functions.entry import Defaults, RegisteredFunction, permits
+from antwort.functions.calls import ToolExecutor
+from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.execution import Execution
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
@@ -38,6 +40,7 @@ from antwort.functions.registration import (
     collect,
     conflicts,
 )
+from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import (
     FunctionOptions,
@@ -67,7 +70,7 @@ API = "antwort"
 class FunctionRegistry(ToolExecutor):
     """Functions and providers, in the order of their registration.
 
-    Of two functions with one name, two wire faces with one tool type, or two routes with one path, the first
+    Of two functions with one name, two hosted tools with one type, or two routes with one path, the first
     registered wins and a warning names both; `strict_names` makes it an error. Use it as an async context manager if
     a provider has a lifespan.
     """
@@ -80,28 +83,40 @@ class FunctionRegistry(ToolExecutor):
         tracer: Tracer | None = None,
         redactor: Redactor | None = None,
         strict_names: bool = False,
-        timeout: float | None = 60.0,
-        max_output: int = 100_000,
-        concurrency: int | None = None,
-        threads: int = 32,
-        grace: float = 1.0,
-        max_hanging: int = 16,
-        spill: int | None = 4000,
-        max_referenced: int = 16 * 1024**2,
-        start_timeout: float | None = 120.0,
-        close_timeout: float | None = 15.0,
+        timeout: float | None = FUNCTIONS.timeout,
+        max_output: int = FUNCTIONS.max_output,
+        concurrency: int | None = FUNCTIONS.concurrency,
+        threads: int = FUNCTIONS.threads,
+        grace: float = FUNCTIONS.grace,
+        max_hanging: int = FUNCTIONS.max_hanging,
+        spill: int | None = FUNCTIONS.spill,
+        max_referenced: int = FUNCTIONS.max_referenced,
+        start_timeout: float | None = FUNCTIONS.start_timeout,
+        close_timeout: float | None = FUNCTIONS.close_timeout,
         http: HttpClient | None = None,
         queues: Queues | None = None,
     ) -> None:
         self.metrics = metrics if metrics is not None else Metrics("library")
         self._redactor = redactor or Redactor()
         self._function_metrics = FunctionMetrics(self.metrics)
+        defaults = FunctionDefaults(
+            timeout=timeout,
+            max_output=max_output,
+            spill=spill,
+            max_referenced=max_referenced,
+            threads=threads,
+            grace=grace,
+            max_hanging=max_hanging,
+            start_timeout=start_timeout,
+            close_timeout=close_timeout,
+            concurrency=concurrency,
+        )
         self._execution = Execution(
             metrics=self._function_metrics,
             audit=audit,
             tracer=tracer,
             redactor=self._redactor,
-            defaults=Defaults(timeout, max_output, concurrency, threads, grace, max_hanging, spill, max_referenced),
+            defaults=defaults,
             http=http,
             queues=queues or Queues(),
         )
@@ -114,8 +129,7 @@ class FunctionRegistry(ToolExecutor):
         self._factories: dict[str, Factory] = {}
         self._registrations: dict[str, Registration] = {}
         self._custom = Registration(CustomFunctions(), (), (), ())
-        self._known: builtins.list[RegisteredFunction] = []
-        """All functions in the order of their registration, by which the first of a name is told."""
+        self._known: builtins.list[RegisteredFunction] = []  # in the order of registration: the first has the name
         self._entries: dict[str, RegisteredFunction] = {}
         self._types: dict[str, RegisteredFunction] = {}
         self._offered: builtins.list[FunctionSpec] = []
@@ -201,15 +215,8 @@ class FunctionRegistry(ToolExecutor):
             raise DefinitionError(f"a provider named '{provider.name}' is registered already")
         functions, routes, collectors = ask_provider(provider, self._watch)
         check_offer(offer, provider.name)
-        # What the provider itself offers on request stays so: nobody but its author knows why.
-        specs = [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
-        specs = approved_specs(specs, approval, provider.name)
-        for spec in (spec for spec in specs if spec.handler is not None):
-            spec.check()
-        entries = tuple(self._execution.entry(spec, provider) for spec in specs)
-        if isinstance(provider, Provider) and provider.needs_start and not provider.started:
-            for entry in entries:
-                entry.ready = False
+        specs = approved_specs(_offered(functions, offer), approval, provider.name)
+        entries = self._provider_entries(provider, specs)
         if not comes_with_antwort(provider):
             for route in routes:
                 route.check()
@@ -220,6 +227,19 @@ class FunctionRegistry(ToolExecutor):
         collect(registration, self.metrics)
         self._registrations[provider.name] = registration
         self._take(entries)
+
+    def _provider_entries(
+        self, provider: FunctionProvider, specs: Sequence[FunctionSpec]
+    ) -> tuple[RegisteredFunction, ...]:
+        """Return the entries of a provider's functions, which are not ready before it is started."""
+        for spec in specs:
+            if spec.handler is not None:
+                spec.check()
+        entries = tuple(self._execution.entry(spec, provider) for spec in specs)
+        if isinstance(provider, Provider) and provider.needs_start and not provider.started:
+            for entry in entries:
+                entry.ready = False
+        return entries
 
     def _check_conflicts(
         self, newcomer: Registration, entries: Iterable[RegisteredFunction], routes: Iterable[Route]
@@ -383,9 +403,11 @@ class FunctionRegistry(ToolExecutor):
         entry = self._entries.get(name)
         return "" if entry is None else entry.provider.name
 
-    def bind(self, services: RunServices) -> None:
-        """Offer services to functions, through the contexts of their calls that have none."""
-        self._execution.services = services
+    def bind(
+        self, variables: Callable[[Context], Variables] | None, agents: Callable[[Context], SubAgents] | None = None
+    ) -> None:
+        """Offer variables and sub-agents to functions, through the contexts of their calls that have none."""
+        self._execution.bind_variables, self._execution.bind_agents = variables, agents
 
     def http_handler(self) -> ProviderRoutes:
         """Return the ASGI app of all provider routes. It serves only requests that carry an authenticated context."""
@@ -484,3 +506,8 @@ class FunctionRegistry(ToolExecutor):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _offered(functions: Iterable[FunctionSpec], offer: Offer) -> list[FunctionSpec]:
+    """Return functions as they are offered. What a provider itself offers on request stays so: its author knows why."""
+    return [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]

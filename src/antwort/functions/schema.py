@@ -123,25 +123,28 @@ _FREE_FORM = {"patternProperties", "propertyNames"}
 def _strict(schema: Any) -> Any:
     if not isinstance(schema, dict) or not schema:  # `true` and `{}` allow anything
         raise _NotStrictError
-    result: JSON = {}
-    for key, value in schema.items():
-        if key in {"properties", "$defs"}:
-            result[key] = {name: _strict(part) for name, part in value.items()}
-        elif key in {"anyOf", "oneOf"}:  # strict mode knows only anyOf
-            result["anyOf"] = [_strict(part) for part in value]
-        elif key in {"items", "not"}:
-            result[key] = _strict(value)
-        elif key in {"prefixItems", "allOf"}:
-            result[key] = [_strict(part) for part in value]
-        elif key in _FREE_FORM:
-            raise _NotStrictError
-        elif key not in _DROPPED:
-            result[key] = value
+    if _FREE_FORM & schema.keys():
+        raise _NotStrictError
+    # Strict mode knows only anyOf.
+    result: JSON = {
+        "anyOf" if key == "oneOf" else key: _strict_value(key, value)
+        for key, value in schema.items()
+        if key not in _DROPPED
+    }
     if schema.get("type") == "object":
         if schema.get("additionalProperties", False) is not False or "properties" not in schema:
             raise _NotStrictError
         _require_all(result, schema.get("required", []))
     return result
+
+
+def _strict_value(key: str, value: Any) -> Any:
+    """Return what stands behind a key of a schema, with the schemas in it made strict."""
+    if key in {"properties", "$defs"}:
+        return {name: _strict(part) for name, part in value.items()}
+    if key in {"anyOf", "oneOf", "prefixItems", "allOf"}:
+        return [_strict(part) for part in value]
+    return _strict(value) if key in {"items", "not"} else value
 
 
 def _require_all(schema: JSON, required: list[str]) -> None:

@@ -17,6 +17,7 @@ from antwort.config import Approval
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
+from antwort.functions.hosted_tool import HostedTool, check_hosted
 from antwort.functions.schema import object_schema, strict_schema
 from antwort.functions.signature import Signature, context_parameter
 from antwort.types import JSON
@@ -26,7 +27,6 @@ Offer = Literal["always", "on_request"]
 E = TypeVar("E", bound=StrEnum)
 _OFFERS, _APPROVALS = get_args(Offer), get_args(Approval)
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
 
 
 class Scope(StrEnum):
@@ -76,79 +76,6 @@ class Limits(msgspec.Struct, frozen=True):
                 )
 
 
-class Hosted(msgspec.Struct, frozen=True):
-    """The wire face of a function: how a hosted tool of the OpenAI API looks from outside."""
-
-    types: tuple[str, ...]
-    """The tool types it answers in a request, such as `web_search` and `web_search_preview`."""
-    item: str | None = None
-    """The type of its output item; None for a function that has no item of its own."""
-    describe: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
-    """Makes the item's own fields out of the arguments, for the moment the call starts."""
-    phases: tuple[str, ...] = ()
-    """The events `response.<item>.<phase>` before the call runs, in order; `completed` follows by itself."""
-    streamed_field: str | None = None
-    """A text of the item that is told on its own, after the first phase: `response.<item>_<field>.delta`, `.done`."""
-    includes: Mapping[str, str] = msgspec.field(default_factory=dict)
-    """Fields of the item that only a request sees that asks for them: the value in `include`, and the field."""
-    tool_defaults: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What the echo of the tool has besides what the request said."""
-    check: Callable[[Mapping[str, Any]], object] | None = None
-    """Reads the tool as a request names it; if it raises a FunctionError or BadRequestError, the request is refused."""
-    companions: tuple[str, ...] = ()
-    """Functions that are offered with this one when a request names the type, with the same options."""
-    narrows: tuple[str, ...] = ()
-    """Optional arguments, lists of texts, that choose among what options of the same names list in the tool.
-
-    A model is offered them only if there are several to choose among, and only these: it knows of no others.
-    """
-    only_named: bool = False
-    """Whether it has this face only for requests that name the type; for others it is a function without one."""
-    output_item: str | None = None
-    """The type of a second item, with the result as text; the first one then shows call id and arguments."""
-    output_field: str | None = None
-    """The field of that item that is the text itself; without one it is `output`, a list with a part that has it.
-
-    The first item then has no arguments: `describe` says what it shows of them.
-    """
-    output_fields: tuple[str, ...] = ()
-    """Fields of a result's item that the second item has, in the place of the text; the first has no arguments then."""
-    output_of_error: Callable[[str], Mapping[str, Any]] | None = None
-    """Makes those fields for a call that has failed, of what the model reads about it."""
-    read_arguments: Callable[[Mapping[str, Any]], Mapping[str, Any] | None] | None = None
-    """Makes the arguments out of an item that a client sends back, None if the item is another function's.
-
-    Without it they are what the item shows as `arguments`; an item that has none is not for the model.
-    """
-    read_output: Callable[[Mapping[str, Any]], str | None] | None = None
-    """Makes what the model reads of the result out of the item that shows it, None if it does not show it.
-
-    Without it that is what the second item has as its text.
-    """
-
-    def __post_init__(self) -> None:
-        if not self.types or not _are_texts(self.types):
-            raise DefinitionError("Hosted needs a tuple of tool types, such as types=('name', 'name_preview')")
-        for name in ("phases", "companions", "narrows", "output_fields"):
-            if not _are_texts(getattr(self, name)):
-                raise DefinitionError(f"Hosted: `{name}` is a tuple of texts")
-        if self.output_fields and self.output_of_error is None:
-            raise DefinitionError("Hosted: `output_fields` needs `output_of_error`: calls may fail")
-        if self.item is not None and not _ITEM.fullmatch(str(self.item)):
-            raise DefinitionError(f"Hosted: '{self.item}' is no type of an item, such as 'web_search_call'")
-        includes: object = self.includes
-        if not isinstance(includes, Mapping) or not _are_texts((*includes, *includes.values())):
-            raise DefinitionError("Hosted: `includes` maps a value of `include` to the field it shows, both texts")
-        try:
-            msgspec.json.encode(dict(self.tool_defaults))
-        except Exception as error:
-            raise DefinitionError(f"Hosted: `tool_defaults` is no JSON object: {error}") from error
-
-
-def _are_texts(values: object) -> bool:
-    return isinstance(values, tuple) and all(isinstance(value, str) for value in values)
-
-
 class FunctionOptions(TypedDict, total=False):
     """What `@function` and `register` take besides the function itself; anything else is refused."""
 
@@ -163,7 +90,7 @@ class FunctionOptions(TypedDict, total=False):
     in_order: bool
     inline: bool
     effect: Effect | str
-    hosted: Hosted
+    hosted: HostedTool
     agents: Iterable[str]
     strict: bool
     offer: Offer
@@ -238,7 +165,8 @@ class FunctionSpec:
     Nobody else gets to run until it returns, and nobody can stop it.
     """
     effect: Effect = Effect.NONE
-    hosted: Hosted | None = None
+    hosted: HostedTool | None = None
+    """How it looks on the wire as a tool of the OpenAI API, if it does."""
     agents: frozenset[str] | None = None
     """The agents that may call it; None means all that the scope allows."""
     strict: bool = False
@@ -291,6 +219,8 @@ class FunctionSpec:
             )
         if self.inline:
             self._check_inline()
+        if self.hosted is not None:
+            check_hosted(self.hosted)
         if self.arguments is _UNREAD:
             schema, closed = object_schema(vars(self)["parameters"] or {})
             self._set("arguments", SchemaArguments(schema, closed=closed, strict=self.strict, name=self.name))

@@ -17,8 +17,8 @@ import httptools
 from typing_extensions import override
 
 from antwort.concurrency.slots import Slots
-from antwort.http1.kept_bytes import KeptBytes
 from antwort.http1.proxies import Proxy
+from antwort.http1.shared_bytes import MemoryFiles, SharedBytes
 
 Parts: TypeAlias = Sequence[bytes | memoryview]
 """Bytes in parts that follow each other: what is sent often need not be copied each time."""
@@ -101,7 +101,7 @@ def _inflating(begin: bytes) -> "zlib._Decompress":
     return zlib.decompressobj(-zlib.MAX_WBITS if is_bare else zlib.MAX_WBITS | 32)
 
 
-class Connection(asyncio.Protocol):
+class Http1Connection(asyncio.Protocol):
     """One connection, used for one exchange after the other. The parser calls its `on_…` methods.
 
     Whoever has asked on it has the answer on it, reads that to the end or not, and ends it once by `abort`.
@@ -277,8 +277,8 @@ class Connection(asyncio.Protocol):
 
         A server that answers before it has read all has heard enough.
         """
-        if isinstance(request[-1], KeptBytes):
-            request = self._send_kept(request[:-1], request[-1])
+        if isinstance(request[-1], SharedBytes):
+            request = self._send_shared(request[:-1], request[-1])
             if not request:
                 return
         if sum(map(len, request)) <= SLICE:
@@ -298,19 +298,19 @@ class Connection(asyncio.Protocol):
                 await asyncio.sleep(0)
         self._unsent = False
 
-    def _send_kept(self, first: Parts, kept: KeptBytes) -> Parts:
-        """Let the system send at once what it can of a request that it has the end of; return the rest.
+    def _send_shared(self, first: Parts, shared: SharedBytes) -> Parts:
+        """Let the system send at once what it can of a request whose end others have as well; return the rest.
 
         That goes past the transport, which has to be open and to have nothing to send itself.
         """
         transport, begin = self.transport, b"".join(first)
         size = len(begin)
         if self._handle is None or size > MAX_HEAD or transport.is_closing() or transport.get_write_buffer_size():
-            return [begin, kept]
-        taken = kept.send(self._handle, after=begin, most=SLICE)
-        if taken == size + len(kept):
+            return [begin, shared]
+        taken = shared.send(self._handle, after=begin, most=SLICE, files=self._client.files)
+        if taken == size + len(shared):
             return ()
-        return [memoryview(begin)[taken:], memoryview(kept)[max(taken - size, 0) :]]
+        return [memoryview(begin)[taken:], memoryview(shared)[max(taken - size, 0) :]]
 
     @property
     def begun(self) -> bool:
@@ -480,7 +480,8 @@ class Http1Client:
         self._server_hostname = server_hostname or host
         self._proxy = proxy
         self.slots = Slots(limit) if slots is None else slots
-        self.idle: list[Connection] = []
+        self.files = MemoryFiles()
+        self.idle: list[Http1Connection] = []
         """Connections that are kept for the next exchange; those used last are at the end, and taken first."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._shrinking: asyncio.TimerHandle | None = None
@@ -493,7 +494,7 @@ class Http1Client:
         tenant: str = "",
         *,
         repeatable: bool = True,
-    ) -> Connection:
+    ) -> Http1Connection:
         """Send a request, head and body, and return the answer as soon as its head is there.
 
         A kept connection that the server closed in the very moment is replaced: nothing was answered on it. The server
@@ -502,10 +503,10 @@ class Http1Client:
         """
         if not self.slots.take(tenant):
             await wait_for_slot(self.slots, self._patience, tenant)
-        connection: Connection | None = None
+        connection: Http1Connection | None = None
         try:
             while True:
-                connection = self._kept() or await self._connect(connect_timeout)
+                connection = self._idle_connection() or await self._connect(connect_timeout)
                 connection.tenant = tenant
                 connection.begin(silence)
                 try:
@@ -528,7 +529,7 @@ class Http1Client:
                 self.slots.release(tenant)
             raise
 
-    def keep(self, connection: Connection) -> None:
+    def keep(self, connection: Http1Connection) -> None:
         """Keep a connection for the next exchange, for a while; none whose exchange ends after all were closed."""
         if self._loop is None:
             connection.transport.abort()
@@ -545,7 +546,7 @@ class Http1Client:
         left = self.idle[0].idle_since - oldest if self.idle else 0.0
         self._shrinking = loop.call_later(left, self._shrink, loop) if self.idle else None
 
-    def _kept(self) -> Connection | None:
+    def _idle_connection(self) -> Http1Connection | None:
         """Return an idle connection that has not rested so long that the server may be about to close it."""
         idle = self.idle
         oldest = monotonic() - MAX_IDLE
@@ -556,7 +557,7 @@ class Http1Client:
             connection.transport.abort()
         return None
 
-    async def _connect(self, seconds: float) -> Connection:
+    async def _connect(self, seconds: float) -> Http1Connection:
         self._loop = asyncio.get_running_loop()
         clock = asyncio.timeout(seconds)
         try:
@@ -573,19 +574,19 @@ class Http1Client:
             raise
         return connection
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> Http1Connection:
         if self._tls and self._context is None:  # all authorities are read for it, which takes long
             self._context = await asyncio.to_thread(ssl.create_default_context)
         context = self._context if self._tls else None
         if self._proxy is not None:
-            return await self._proxy.open(lambda: Connection(self), self._host, self._port, context)
+            return await self._proxy.open(lambda: Http1Connection(self), self._host, self._port, context)
         name = self._server_hostname if self._tls else None
         _, connection = await asyncio.get_running_loop().create_connection(
-            lambda: Connection(self), self._host, self._port, ssl=context, server_hostname=name
+            lambda: Http1Connection(self), self._host, self._port, ssl=context, server_hostname=name
         )
         return connection
 
-    def forget(self, connection: Connection) -> None:
+    def forget(self, connection: Http1Connection) -> None:
         """Drop a connection that was closed."""
         if connection in self.idle:
             self.idle.remove(connection)
@@ -613,7 +614,7 @@ async def wait_for_slot(slots: Slots, patience: float | None, tenant: str) -> No
         raise BusyError from None
 
 
-def _keep_alive(connection: Connection) -> None:
+def _keep_alive(connection: Http1Connection) -> None:
     """Have the system notice a server that is gone without a word: an answer may be waited for as long as it takes."""
     opened: socket.socket = connection.transport.get_extra_info("socket")
     opened.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)

@@ -84,7 +84,7 @@ class _Tunnel(asyncio.Protocol):
     """Asks a proxy for a way through."""
 
     def __init__(self) -> None:
-        self._said = b""
+        self._received = b""
         self._answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     @override
@@ -95,11 +95,11 @@ class _Tunnel(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self._answer.done():
             return
-        self._said += data
-        if b"\r\n\r\n" in self._said:
+        self._received += data
+        if b"\r\n\r\n" in self._received:
             self._transport.pause_reading()  # what follows is for whoever comes next
-            self._answer.set_result(self._said)
-        elif len(self._said) > _MAX_HEAD:
+            self._answer.set_result(self._received)
+        elif len(self._received) > _MAX_HEAD:
             self._answer.set_exception(ProxyError("a head that does not end"))
 
     @override
@@ -107,10 +107,10 @@ class _Tunnel(asyncio.Protocol):
         if not self._answer.done():
             self._answer.set_exception(ProxyError(str(exc or "closed")))
 
-    async def ask(self, place: str, headers: dict[str, str]) -> None:
-        """Ask for the way to a place; ProxyError if there is none."""
-        lines = "".join(f"{name}: {value}\r\n" for name, value in {"host": place, **headers}.items())
-        self._transport.write(f"CONNECT {place} HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
+    async def ask(self, address: str, headers: dict[str, str]) -> None:
+        """Ask for the way to an address, a host and its port; ProxyError if there is none."""
+        lines = "".join(f"{name}: {value}\r\n" for name, value in {"host": address, **headers}.items())
+        self._transport.write(f"CONNECT {address} HTTP/1.1\r\n{lines}\r\n".encode("latin-1"))
         version, _, rest = (await self._answer).partition(b" ")
         if not version.startswith(b"HTTP/1.") or not rest.startswith(b"2"):
             raise ProxyError(f"the proxy says {rest[:3].decode(errors='replace')}")

@@ -6,7 +6,8 @@ from antwort.observability.logs import bind_log_context, bind_tenant, configure_
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics
 from antwort.observability.metrics_page import MetricsPage
 from antwort.observability.redaction import Redactor, redact
-from antwort.observability.tracing import NoTracer, Span, Tracer, tracer
+from antwort.observability.spans import NoTracer, Span, Tracer
+from antwort.observability.tracing import tracer
 from antwort.observability.watchdog import LoopWatchdog
 
 __all__ = [

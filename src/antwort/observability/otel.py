@@ -13,7 +13,7 @@ from typing_extensions import override
 
 from antwort.observability.exceptions import text_of
 from antwort.observability.redaction import Redactor
-from antwort.observability.tracing import Attribute, Span, Tracer
+from antwort.observability.spans import Attribute, Span, Tracer
 
 # Of all that travels beside requests only the trace does: a client's `baggage` is not for model servers.
 _PROPAGATOR = TraceContextTextMapPropagator()

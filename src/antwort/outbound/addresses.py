@@ -130,16 +130,16 @@ class Allowed:
 def read_url(text: str) -> "yarl.URL":
     """Return a URL that may be asked for as far as its text tells, or raise BlockedError."""
     if len(text) > _LONGEST or _FORBIDDEN.search(text):
-        raise BlockedError(f"'{shown(text)}' is not a URL.")
+        raise BlockedError(f"'{printable(text)}' is not a URL.")
     try:
         url = yarl.URL(text)
         host, port = url.raw_host, url.port
     except ValueError:
-        raise BlockedError(f"'{shown(text)}' is not a URL.") from None
+        raise BlockedError(f"'{printable(text)}' is not a URL.") from None
     if url.scheme not in {"http", "https"}:
-        raise BlockedError(f"'{shown(text)}' may not be opened: only http and https URLs may.")
+        raise BlockedError(f"'{printable(text)}' may not be opened: only http and https URLs may.")
     if not host or not host.strip(".") or "%" in host or not port:
-        raise BlockedError(f"'{shown(text)}' names no host.")
+        raise BlockedError(f"'{printable(text)}' names no host.")
     if url.raw_user is not None or url.raw_password is not None:
         raise BlockedError("A URL with a user name or password in it may not be opened.")
     return url.with_fragment(None)
@@ -148,10 +148,10 @@ def read_url(text: str) -> "yarl.URL":
 def check_port(host: str, port: int, allowed: Allowed, low_ports: Collection[int]) -> None:
     """Raise BlockedError for a port of some other protocol."""
     if port < 1024 and port not in low_ports and not allowed.port(host, port):
-        raise BlockedError(f"Port {port} of '{shown(host)}' may not be reached.")
+        raise BlockedError(f"Port {port} of '{printable(host)}' may not be reached.")
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """Return a URL or host as a message may show it."""
     plain = _FORBIDDEN.sub("?", text)
     return plain if len(plain) <= 200 else f"{plain[:200]}…"

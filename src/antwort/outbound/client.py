@@ -30,10 +30,10 @@ from antwort.outbound.addresses import (
     check_port,
     is_public,
     may_be_near,
+    printable,
     read_url,
-    shown,
 )
-from antwort.outbound.connections import Connections
+from antwort.outbound.connections import OutboundConnections
 
 if TYPE_CHECKING:
     import yarl
@@ -73,7 +73,7 @@ class Outbound(HttpClient):
         self._allowed = Allowed(self._settings.allow)
         self._resolve = resolve or _resolve
         self._proxies = proxies
-        self._connections = Connections(self._settings.max_connections, tls)
+        self._connections = OutboundConnections(self._settings.max_connections, tls)
 
     @override
     async def fetch(
@@ -90,12 +90,12 @@ class Outbound(HttpClient):
         async with self._in_time(_quoted(str(target.raw_host)), time_limit):
             for _ in range(_MAX_REDIRECTS + 1):
                 if admit is not None and not admit(str(target.raw_host)):
-                    raise BlockedError(f"Pages of '{shown(str(target.raw_host))}' may not be opened here.")
+                    raise BlockedError(f"Pages of '{printable(str(target.raw_host))}' may not be opened here.")
                 answer, location = await self._fetch_once(target, sent, most)
                 if location is None:
                     return answer
                 target = read_url(_joined(target, location))
-        raise UnreachableError(f"'{shown(url)}' redirects more than {_MAX_REDIRECTS} times.")
+        raise UnreachableError(f"'{printable(url)}' redirects more than {_MAX_REDIRECTS} times.")
 
     async def check(self, url: str) -> None:
         """Raise an OutboundError unless a model server may be given a URL that a stranger names.
@@ -139,7 +139,7 @@ class Outbound(HttpClient):
         except (OSError, UnicodeError):
             addresses = ()
         if not addresses:
-            raise UnreachableError(f"There is no host '{shown(host)}'.")
+            raise UnreachableError(f"There is no host '{printable(host)}'.")
         self._check_addresses(host, port, addresses)
         return addresses
 
@@ -149,7 +149,7 @@ class Outbound(HttpClient):
             for address in addresses:
                 if not is_public(address) and not self._allowed.address(address):
                     hint = "The operator can allow it: outbound.allow."
-                    raise BlockedError(f"'{shown(host)}' may not be reached: it is not public. {hint}")
+                    raise BlockedError(f"'{printable(host)}' may not be reached: it is not public. {hint}")
 
     @override
     async def call(
@@ -162,10 +162,11 @@ class Outbound(HttpClient):
         body: bytes | None = None,
         time_limit: float | None = None,
         max_bytes: int | None = None,
+        on_piece: Callable[[bytes], Awaitable[None]] | None = None,
     ) -> HttpAnswer:
         try:
             target = yarl.URL(url)
-            told = url if target.raw_user is None else str(target.with_user(None))
+            final_url = url if target.raw_user is None else str(target.with_user(None))
             if params:
                 target = target.extend_query(params)
             host = str(target.raw_host)
@@ -176,12 +177,13 @@ class Outbound(HttpClient):
                 return await self._connections.request(
                     method,
                     target,
-                    url=told,
+                    url=final_url,
                     headers=_headers(headers),
                     body=body,
                     whose=_SERVICE,
                     max_bytes=max_bytes or int(self._settings.max_bytes),
                     proxy=Proxy.for_url(urlsplit(url)) if self._proxies else None,
+                    on_piece=on_piece,
                 )
         except OutboundError as error:
             logger.info("%s %s: %s", method, host, error)
@@ -223,7 +225,7 @@ def _joined(base: "yarl.URL", location: str) -> str:
 
 
 def _quoted(host: str) -> str:
-    return f"'{shown(host)}'"
+    return f"'{printable(host)}'"
 
 
 def _headers(headers: Mapping[str, str] | None) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import ssl
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,9 +13,9 @@ from antwort.http1.client import (
     MAX_HEAD,
     BusyError,
     ClosedError,
-    Connection,
     ConnectTimeoutError,
     Http1Client,
+    Http1Connection,
     ProtocolError,
     TooLongError,
 )
@@ -25,6 +25,8 @@ from antwort.outbound.addresses import NotConnectedError, capitalized
 if TYPE_CHECKING:
     from yarl import URL
 
+OnPiece = Callable[[bytes], Awaitable[None]]
+"""Gets the pieces of a body as they come."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONNECT = 5.0
 """Seconds to connect to one address."""
@@ -39,7 +41,7 @@ _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
 _FORBIDDEN = ("\r", "\n", "\0")
 
 
-class Connections:
+class OutboundConnections:
     """Connections for pages, which are not kept: nobody else should get them; and those to services, which are."""
 
     def __init__(self, most: int, tls: ssl.SSLContext | None) -> None:
@@ -89,6 +91,7 @@ class Connections:
         whose: str,
         max_bytes: int,
         proxy: Proxy | None,
+        on_piece: OnPiece | None = None,
     ) -> HttpAnswer:
         """Ask a service."""
         client = await self._service(target, proxy)
@@ -103,7 +106,7 @@ class Connections:
         with _failures(whose):
             connection = await client.exchange(message, _CONNECT, None, repeatable=method in _REPEATABLE)
             try:
-                found = b"" if method == "HEAD" else await _read(connection, whose, max_bytes)
+                found = b"" if method == "HEAD" else await _read(connection, whose, max_bytes, on_piece)
                 return HttpAnswer(url, connection.status, connection.headers, found)
             finally:
                 connection.abort()
@@ -151,7 +154,7 @@ def _message(method: str, path: str, headers: Mapping[str, str], body: bytes | N
     return f"{method} {path} HTTP/1.1\r\n{lines}\r\n".encode() + (body or b"")
 
 
-async def _read(connection: Connection, whose: str, limit: int) -> bytes:
+async def _read(connection: Http1Connection, whose: str, limit: int, on_piece: OnPiece | None = None) -> bytes:
     """Return the body of an answer as it was before its compression, up to a limit that holds before and after it."""
     encoding = connection.headers.get("content-encoding", "").strip().lower()
     if encoding not in _PACKED | {"", "identity"}:
@@ -165,6 +168,8 @@ async def _read(connection: Connection, whose: str, limit: int) -> bytes:
         if len(body) > limit or connection.received > _FRAMED * limit + MAX_HEAD:
             body.clear()
             raise _too_large(whose, limit)
+        if on_piece is not None:
+            await on_piece(part)
     if connection.is_cut:
         raise UnreachableError(f"The answer of {whose} broke off.")
     return bytes(body)

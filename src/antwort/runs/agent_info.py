@@ -1,4 +1,4 @@
-"""What is told of agents: while they work, by what is stored of them, and when they are done."""
+"""Agents as others see them: while they work, by what is stored of them, and when they are done."""
 
 from collections.abc import Iterable, Sequence
 
@@ -7,6 +7,7 @@ import msgspec
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask
 from antwort.engine.plan import second_try
 from antwort.engine.turns.loop import Loop
+from antwort.errors import FunctionError, did_you_mean
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.wire.responses import ResponseObject, Usage
 
@@ -26,6 +27,11 @@ def result_of(response: ResponseObject, agent_id: str, entries: Sequence[Journal
     reference = given[-1].returned if given else None
     text = response.output_text if task.output_schema is None else response.last_text
     return AgentResult(agent_id, response.id, status, text, reason, response.usage, reference)
+
+
+def task_of(record: ResponseRecord) -> AgentTask:
+    """Return what the agent of a response is to do."""
+    return msgspec.convert(record.extra["task"], AgentTask)
 
 
 def agent_id_of(record: ResponseRecord) -> str:
@@ -88,3 +94,10 @@ def live_info(loop: Loop) -> AgentInfo:
 def _number(index: int | None) -> int | None:
     """Return which of the agents of a call one is, whichever try it is."""
     return second_try(index) if index is not None and index < 0 else index
+
+
+def unknown_agent(agent_id: str, known: Iterable[str]) -> FunctionError:
+    """Return the error for an agent that is not there, or that another one has started."""
+    return FunctionError(
+        f"There is no agent '{agent_id[:64]}' in this run that is yours{did_you_mean(agent_id, [*known]) or '.'}"
+    )

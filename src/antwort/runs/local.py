@@ -24,21 +24,20 @@ from antwort.engine.output.events import Events
 from antwort.engine.plan import Plan
 from antwort.engine.planning.continuing import is_answer
 from antwort.engine.planning.input import read_input
-from antwort.engine.turns.earlier import Earlier
-from antwort.engine.turns.loop import Loop
-from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
+from antwort.engine.turns.parts import Earlier
+from antwort.errors import BadRequestError, ServiceUnavailableError
 from antwort.runs.agents import AgentRuns
+from antwort.runs.background import BackgroundParts, BackgroundRun
 from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
-from antwort.runs.outage import ModelOutage, patiently, pauses
-from antwort.runs.questions import PARTING, RunQuestions
+from antwort.runs.outage import patiently
+from antwort.runs.questions import CANCEL_GRACE, RunQuestions
 from antwort.runs.readers import Readers
 from antwort.runs.recovery import StoredRun
-from antwort.runs.takeovers import TAKEOVERS, Takeover, TakeoverQueue, Ticket, takeovers_of
+from antwort.runs.takeovers import TAKEOVERS, RecoverySlot, Takeover, TakeoverQueue, takeovers_of
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
-    ResponseRecord,
     StoredEvent,
     StoreUnavailableError,
 )
@@ -101,8 +100,7 @@ class LocalRuns:
         self.agents = AgentRuns(engine)
         self.questions = questions or RunQuestions(engine.store.questions)
         self.questions.go_on = self.go_on
-        self._taken: dict[str, Takeover] = {}
-        """Runs that were taken up here and have not got further yet."""
+        self._parts = BackgroundParts(engine, self.agents, self._readers, self._tell, self._peers.number)
 
     @property
     def idle(self) -> bool:
@@ -130,6 +128,7 @@ class LocalRuns:
         }
         if self._peers.number:
             record.extra[WORKER] = self._peers.number
+        run = self._background(record.tenant, record.id)
         log = RunLog(self.engine.store, record, self._tell)
         events = Events(log.put)
         events.emit("response.created", response=plan.response)
@@ -139,11 +138,11 @@ class LocalRuns:
             await journal.save()
         except StoreUnavailableError as error:
             # Nobody knows whether it was stored. Whoever asked is told that it failed, so it must not run.
-            self._start(record.id, partial(self._withdraw, record.tenant, record.id, error))
+            self._start(record.id, partial(run.withdraw, error))
             raise
         accepted = msgspec.json.encode(plan.response)
         loop = self.engine.loop(plan, journal, log, Earlier(events.sequence))
-        self._start(record.id, partial(self._run, loop), leave)
+        self._start(record.id, partial(run.to_end, loop), leave)
         return accepted
 
     async def recover(self) -> int:
@@ -156,14 +155,15 @@ class LocalRuns:
         found = await self.engine.store.unfinished(self._peers.owns)
         claimed = []
         for tenant, response_id in found:
-            record = await self._claim(tenant, response_id)
+            record = await self._parts.claim(tenant, response_id)
             if record is not None:
                 claimed.append(Takeover(tenant, response_id, record.epoch, takeovers_of(record)))
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
-            ticket = self._queue.ticket(takeover)
+            slot = self._queue.slot(takeover)
             # It was accepted, so it counts and is not refused.
-            ends = (ticket.leave, self.limits.enter(takeover.tenant, always=True))
-            self._start(takeover.response_id, partial(self._take_up, takeover, ticket), partial(_call_all, ends))
+            ends = (slot.leave, self.limits.enter(takeover.tenant, always=True))
+            run = self._background(takeover.tenant, takeover.response_id, slot)
+            self._start(takeover.response_id, partial(run.take_up, takeover), partial(_call_all, ends))
         self.questions.start()
         return len(found) + await self.questions.go_on_with_answered()
 
@@ -175,16 +175,16 @@ class LocalRuns:
             raise not_found(response_id)
         if not record.background:
             raise BadRequestError("Cannot cancel a synchronous response.", param="response_id")
-        while (claimed := await self._claim(tenant, response_id)) is not None:
+        while (claimed := await self._parts.claim(tenant, response_id)) is not None:
             self._peers.tell(_TAKEN, response_id)
             await self._stop(response_id)
-            self._taken.pop(response_id, None)
+            self._parts.recovering.pop(response_id, None)
             try:
                 await (await StoredRun.load(self.engine, claimed, self._tell)).cancel()
             except FencedError:  # somebody else cancels it too
                 continue
             except StoreUnavailableError as error:
-                self._start(response_id, partial(self._withdraw, tenant, response_id, error))
+                self._start(response_id, partial(self._background(tenant, response_id).withdraw, error))
                 raise
             await store.questions.cancel_all(tenant, response_id, int(time.time()))
             await self.agents.cancel_tree(tenant, response_id)
@@ -202,12 +202,9 @@ class LocalRuns:
 
     def go_on(self, tenant: str, response_id: str) -> None:
         """Go on with a run that was parked and has all that it waits for."""
-
-        async def work() -> None:
-            await self._run(await self._resume(tenant, response_id))
-
         if not self._closing:  # else the next start goes on with it
-            self._start(response_id, work, self.limits.enter(tenant, always=True))
+            run = self._background(tenant, response_id)
+            self._start(response_id, run.go_on, self.limits.enter(tenant, always=True))
 
     async def answer(self, create: CreateResponse, ctx: Context) -> bool:
         """Answer what the response before a request waits for with the request's input: it goes on, not another one.
@@ -289,7 +286,7 @@ class LocalRuns:
     async def close(self) -> None:
         """Stop all runs where they are. They are unfinished in the store, and go on at the next start."""
         self.send_away()
-        if left := await end_tasks(self._tasks.values(), PARTING):
+        if left := await end_tasks(self._tasks.values(), CANCEL_GRACE):
             logger.error("background responses that do not stop are left behind: %s", ", ".join(left))
         await self.questions.close()
         await self._uncount()
@@ -299,7 +296,7 @@ class LocalRuns:
     async def _uncount(self) -> None:
         """Take back what was counted of runs that are stopped in good order: it was not they that ended the process."""
         store = self.engine.store
-        for takeover in self._taken.values():
+        for takeover in self._parts.recovering.values():
             try:
                 record = await store.get(takeover.tenant, takeover.response_id)
                 if record is not None:
@@ -309,7 +306,7 @@ class LocalRuns:
             except StoreUnavailableError as error:
                 logger.warning("runs that were taken up stay counted as such: %s", error.message)
                 break
-        self._taken.clear()
+        self._parts.recovering.clear()
 
     def _start(
         self, response_id: str, work: Callable[[], Awaitable[None]], finished: Callable[[], None] | None = None
@@ -326,15 +323,15 @@ class LocalRuns:
 
         task.add_done_callback(ended)
 
-    async def _claim(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        return await self.engine.store.claim(tenant, response_id, worker=self._peers.number)
+    def _background(self, tenant: str, response_id: str, slot: RecoverySlot | None = None) -> BackgroundRun:
+        return BackgroundRun(self._parts, tenant, response_id, slot)
 
     def _give_up_task(self, response_id: str) -> None:
         """Stop to work on a run that another worker has taken, or that is gone: its writes are refused already."""
         self.agents.stop(response_id)
         task = self._tasks.get(response_id)
         if task is not None:
-            self._taken.pop(response_id, None)
+            self._parts.recovering.pop(response_id, None)
             task.cancel()
 
     async def _stop(self, response_id: str) -> None:
@@ -342,7 +339,7 @@ class LocalRuns:
         task = self._tasks.get(response_id)
         if task is not None:
             task.cancel()
-            await asyncio.wait({task}, timeout=PARTING)
+            await asyncio.wait({task}, timeout=CANCEL_GRACE)
 
     async def _wait(self, response_id: str, news: asyncio.Event) -> None:
         """Wait for something new about a run."""
@@ -353,166 +350,9 @@ class LocalRuns:
             async with asyncio.timeout(None if mine else LOOK):
                 await news.wait()
 
-    async def _run(self, loop: Loop | None, ticket: Ticket | None = None) -> None:
-        """Bring a run to its end. While the store or the model server is away it waits, then goes on from the store.
-
-        `ticket` is that of a run that was taken up: it is left while the run waits, and once it got further.
-        """
-        settings, looks = self.engine.settings, pauses()
-        outage = ModelOutage(settings.outage_patience, settings.max_broken_answers)
-        while loop is not None:
-            tenant, response_id = loop.plan.ctx.tenant, loop.response.id
-            loop.on_progress = self._progress_of(loop, outage, ticket)
-            try:
-                await self.agents.adopt(loop.plan)
-                with self._readers.told(response_id, loop.note_readers):
-                    await loop.run()
-            except FencedError:
-                return  # somebody else has it
-            except StoreUnavailableError as error:
-                logger.warning("response %s waits for the store: %s", response_id, error.message)
-                pause = next(looks)
-            except APIError as error:
-                longest = outage.pause(error, broke_off=loop.broke_off)
-                if longest is None:
-                    last = outage.last_error(error)
-                    logger.warning("response %s failed: %s", response_id, last.message)
-                    await self._fail(tenant, response_id, last)
-                    return
-                pause = longest
-                logger.warning("response %s waits for the model, %.1f s: %s", response_id, pause, error.message)
-            except (asyncio.CancelledError, GeneratorExit):
-                raise
-            except BaseException:  # what was made cannot be stored, or somebody wants to end the process
-                logger.exception("background response %s could not be brought to an end", response_id)
-                await self._fail(tenant, response_id, APIError("The server had an error while making the response."))
-                return
-            else:
-                if not loop.parked or not await self._has_answer(tenant, response_id):
-                    return
-                pause = 0.0
-            if ticket is not None:
-                ticket.leave()
-            await asyncio.sleep(pause)
-            if ticket is not None and response_id in self._taken:
-                await ticket.enter()
-            loop = await self._resume(tenant, response_id)
-
-    async def _has_answer(self, tenant: str, response_id: str) -> bool:
-        """Tell whether a run that was parked can go on at once, because an answer came in that moment."""
-        questions = self.engine.store.questions
-        return await patiently(lambda: questions.is_ready(tenant, response_id))
-
     async def _is_over(self, tenant: str, response_id: str, *, to_rest: bool) -> bool:
         """Tell whether a run is over; with `to_rest` also whether it waits for an answer that is not there."""
         record = await patiently(lambda: self.engine.store.get(tenant, response_id))
         if record is None or record.status not in ACTIVE:
             return True
-        return to_rest and record.parked and not await self._has_answer(tenant, response_id)
-
-    def _progress_of(self, loop: Loop, outage: ModelOutage, ticket: Ticket | None) -> Callable[[], None]:
-        """Return what is called when a run got further."""
-
-        def progress() -> None:
-            outage.reset()
-            if ticket is not None:
-                loop.forget(TAKEOVERS)
-                self._taken.pop(loop.response.id, None)
-                ticket.leave()
-
-        return progress
-
-    async def _take_up(self, takeover: Takeover, ticket: Ticket) -> None:
-        """Go on with a run that was left unfinished, when it is its turn. Until then its record is not in memory."""
-        tenant, response_id = takeover.tenant, takeover.response_id
-        try:
-            await ticket.enter()
-            # Its turn may come late. By then it, or what it continues, may have been deleted.
-            record = await patiently(lambda: self.engine.store.get(tenant, response_id))
-            if record is None or record.epoch != takeover.epoch:
-                return
-            if takeover.before >= self.engine.settings.max_takeovers:
-                await self._give_up(record)
-                return
-            record.extra[TAKEOVERS] = takeover.before + 1
-            noted = {TAKEOVERS: takeover.before + 1}  # before it runs: it may be what ends the process
-            await patiently(lambda: self.engine.store.note(tenant, response_id, takeover.epoch, noted))
-            self._taken[response_id] = takeover
-            await self._run(await self._resume(tenant, response_id, record), ticket)
-            self._taken.pop(response_id, None)
-        except FencedError:
-            return
-        finally:
-            ticket.leave()
-
-    async def _resume(self, tenant: str, response_id: str, record: ResponseRecord | None = None) -> Loop | None:
-        """Return the loop that goes on with a run from what is stored; one that cannot go on has failed."""
-        try:
-            return await self._with_stored(tenant, response_id, StoredRun.loop, record)
-        except APIError as error:
-            logger.error("response %s cannot be taken up again: %s", response_id, error)  # noqa: TRY400 - no bug of ours
-            reason = error
-        except Exception:
-            logger.exception("response %s cannot be taken up again", response_id)
-            reason = APIError("The server had an error while taking up the response again.")
-        await self._fail(tenant, response_id, reason)
-        return None
-
-    async def _with_stored(
-        self,
-        tenant: str,
-        response_id: str,
-        use: Callable[[StoredRun], Awaitable[T]],
-        record: ResponseRecord | None = None,
-    ) -> T | None:
-        """Claim a run, unless its record is given, and do something with what is stored of it.
-
-        While the store cannot be used this waits and tries again. None if the run is over, or somebody else's.
-        """
-        looks = pauses()
-        while True:
-            try:
-                record = record or await self._claim(tenant, response_id)
-                return None if record is None else await use(await StoredRun.load(self.engine, record, self._tell))
-            except FencedError:
-                return None
-            except StoreUnavailableError as error:
-                logger.warning("response %s waits for the store: %s", response_id, error.message)
-                record = None
-            await asyncio.sleep(next(looks))
-
-    async def _withdraw(self, tenant: str, response_id: str, error: APIError) -> None:
-        """Wait until the store can be used again, then cancel a run that may be in it."""
-        logger.warning(
-            "response %s is cancelled when the store is back, if it is there: %s", response_id, error.message
-        )
-        await self._end(tenant, response_id, StoredRun.cancel)
-
-    async def _give_up(self, record: ResponseRecord) -> None:
-        """Let a run fail that was taken up too often."""
-        times = takeovers_of(record)
-
-        async def fail(stored: StoredRun) -> None:
-            names = ", ".join(f"'{name}'" for name in stored.under_way())
-            message = f"The server ended while it made this response, and again each of the {times} times it went on"
-            message += f" with it, executing {names}." if names else " with it."
-            logger.error("response %s is not taken up again: %s", record.id, message)
-            await stored.fail(APIError(f"{message} It is not tried again."))
-
-        await self._end(record.tenant, record.id, fail, record)
-
-    async def _fail(self, tenant: str, response_id: str, error: APIError) -> None:
-        await self._end(tenant, response_id, lambda stored: stored.fail(error))
-
-    async def _end(
-        self,
-        tenant: str,
-        response_id: str,
-        end: Callable[[StoredRun], Awaitable[None]],
-        record: ResponseRecord | None = None,
-    ) -> None:
-        """End a run from what is stored of it."""
-        try:
-            await self._with_stored(tenant, response_id, end, record)
-        except Exception:
-            logger.exception("response %s could not be ended; the next start tries again", response_id)
+        return to_rest and record.parked and not await self._background(tenant, response_id).has_answer()

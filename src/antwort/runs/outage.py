@@ -1,27 +1,27 @@
 """Waiting for what a run needs and cannot have now: the store, a model server."""
 
 import asyncio
-import itertools
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TypeVar
 
 from antwort.backends.errors import asked_pause
+from antwort.concurrency.backoff import Backoff
 from antwort.errors import APIError, BadGatewayError
 from antwort.storage.base import StoreUnavailableError
 
 T = TypeVar("T")
 
-PAUSES = (0.1, 0.5, 1.0, 2.0, 5.0)
-"""Seconds between two looks whether the store can be used again; the last goes on for ever."""
+_LOOKS = Backoff(0.1, 5.0)
+"""Seconds between two looks whether the store can be used again."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two requests to a model server that is away: each pause is twice the last, less a random part."""
 
 
 def pauses() -> Iterator[float]:
     """Give the seconds between two looks at the store."""
-    return itertools.chain(PAUSES, itertools.repeat(PAUSES[-1]))
+    return _LOOKS.pauses()
 
 
 async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
@@ -48,7 +48,7 @@ class ModelOutage:
         self._patience = patience
         self._answers = answers
         self._clock = clock
-        self._jitter = jitter
+        self._backoff = Backoff(FIRST_PAUSE, LONGEST_PAUSE, 0.5, jitter)
         self._since: float | None = None
         self._failures = 0
         self._broken_off = 0
@@ -72,9 +72,9 @@ class ModelOutage:
         left = self._since + self._patience - now
         if left <= 0:
             return None
-        longest = min(LONGEST_PAUSE, FIRST_PAUSE * 2 ** min(self._failures, 10))
+        pause = self._backoff.pause(self._failures)
         self._failures += 1
-        return min(left, max(asked_pause(error), self._jitter(longest / 2, longest)))
+        return min(left, max(asked_pause(error), pause))
 
     def last_error(self, error: APIError) -> APIError:
         """Return what to tell of a run that has waited long enough."""

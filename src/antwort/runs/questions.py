@@ -17,7 +17,7 @@ from antwort.types import JSON
 
 logger = logging.getLogger(__name__)
 
-PARTING = 5.0
+CANCEL_GRACE = 5.0
 """Seconds to wait for a run that was cancelled to leave its function. It writes nothing any more in any case."""
 CLOCK = 2.0
 """Seconds between two looks for questions whose time is over."""
@@ -41,7 +41,7 @@ class RunQuestions:
         """Stop looking."""
         clock, self._clock = self._clock, None
         if clock is not None:
-            for name in await end_tasks([clock], PARTING):
+            for name in await end_tasks([clock], CANCEL_GRACE):
                 logger.warning("%s does not end; it is left behind", name)
 
     async def get(self, tenant: str, question_id: str) -> Question:

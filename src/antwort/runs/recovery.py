@@ -6,16 +6,15 @@ from typing import Self
 
 import msgspec
 
-from antwort.engine.calls.answers import Answer
-from antwort.engine.calls.state import is_waiting
+from antwort.engine.calls.answers import Answer, is_waiting
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter, Manner
 from antwort.engine.output.open_items import OpenItems
 from antwort.engine.turns.agent_events import take_agent
-from antwort.engine.turns.earlier import Earlier
 from antwort.engine.turns.ending import Ending
 from antwort.engine.turns.loop import Loop
+from antwort.engine.turns.parts import Earlier
 from antwort.errors import APIError
 from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent

@@ -42,11 +42,11 @@ class TakeoverQueue:
         self._no_others = asyncio.Event()
         self._no_others.set()
 
-    def ticket(self, takeover: Takeover) -> "Ticket":
-        """Return a run's ticket, which it enters and leaves; those with a run that is not suspect count at once."""
-        ticket = Ticket(self, takeover.tenant, suspect=takeover.before > 0)
-        ticket.expect()
-        return ticket
+    def slot(self, takeover: Takeover) -> "RecoverySlot":
+        """Return what a run enters and leaves; a run that is not suspect counts at once."""
+        slot = RecoverySlot(self, takeover.tenant, suspect=takeover.before > 0)
+        slot.expect()
+        return slot
 
     async def enter(self, tenant: str, *, suspect: bool) -> None:
         """Wait for a turn."""
@@ -76,7 +76,7 @@ class TakeoverQueue:
             self._no_others.set()
 
 
-class Ticket:
+class RecoverySlot:
     """The turn of one run in the queue. It is given away when the run got further, waits for something, or is over."""
 
     def __init__(self, queue: TakeoverQueue, tenant: str, *, suspect: bool) -> None:

@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from antwort.context.agents import AgentResult, AgentTask
-from antwort.context.run_services import Values
+from antwort.context.values import Values
 from antwort.errors import FunctionError
 from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
@@ -32,10 +32,9 @@ _FENCE = "```"
 """What models like to write around JSON."""
 
 
-def check_schema(task: AgentTask) -> None:
-    """Raise a FunctionError if nothing could be held to the schema of a task."""
-    if task.output_schema is not None:
-        _validator(task.output_schema)
+def check_schema(schema: Mapping[str, Any]) -> None:
+    """Raise a FunctionError if nothing could be held to a schema."""
+    _validator(schema)
 
 
 async def typed(result: AgentResult, task: AgentTask, tenant: str, values: Values | None) -> tuple[AgentResult, str]:

@@ -264,12 +264,7 @@ def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[d
             source, place = Path(next(shown)), next(shown)
             if (word == "--ro-bind-try" and not source.exists()) or place.startswith(_PROC):
                 continue  # what is hidden below that is told elsewhere, as are folders
-            # What root shows to another is there only when that is done; it is a folder.
-            is_folder = word == "--bind" or source.is_dir() or not source.exists()
-            _make_place(root, place, is_folder=is_folder)
-            real = str(source if word == "--bind" else source.resolve())
-            access = "rw" if word == "--bind" else "ro"
-            yield _mount(place, "bind", real, ["rbind", access, "nosuid", "nodev"])
+            yield _bound(root, source, place, writable=word == "--bind")
         elif word in {"--file", "--ro-bind-data"}:
             content, place = contents.data[int(next(shown))], next(shown)
             _make_place(root, place, is_folder=False).write_bytes(content)
@@ -282,8 +277,7 @@ def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[d
             place = next(shown)
             _make_place(root, place, is_folder=True)
             if word != "--dir" and not place.startswith(_PROC):
-                kind = "proc" if word == "--proc" else "tmpfs"
-                yield _mount(place, kind, kind, ["nosuid", "nodev", *options] if word == "--tmpfs" else [])
+                yield _made(place, word, options)
             options = []
         elif word in {"--perms", "--size"}:
             options.append(f"{'mode' if word == '--perms' else 'size'}={next(shown)}")
@@ -291,6 +285,22 @@ def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[d
             next(shown)
         else:
             raise ConfigError(f"the sandbox shows what other runtimes cannot be told: {word}")
+
+
+def _bound(root: Path, source: Path, place: str, *, writable: bool) -> dict[str, Any]:
+    """Return the mount of a file or folder of the machine."""
+    # What root shows to another is there only when that is done; it is a folder.
+    is_folder = writable or source.is_dir() or not source.exists()
+    _make_place(root, place, is_folder=is_folder)
+    if writable:
+        return _mount(place, "bind", str(source), ["rbind", "rw", "nosuid", "nodev"])
+    return _mount(place, "bind", str(source.resolve()), ["rbind", "ro", "nosuid", "nodev"])
+
+
+def _made(place: str, word: str, options: Sequence[str]) -> dict[str, Any]:
+    """Return the mount of a file system that is made for the sandbox."""
+    kind = "proc" if word == "--proc" else "tmpfs"
+    return _mount(place, kind, kind, ["nosuid", "nodev", *options] if word == "--tmpfs" else [])
 
 
 def _mount(place: str, kind: str, source: str, options: list[str]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from antwort.concurrency.backoff import Backoff
 from antwort.sandbox.usage import descendants
 
 PATIENCE = 5.0
 """Seconds that processes have to stop. One that is in the kernel, to write much say, stops when it comes back."""
-_SOON, _LATE = 0.0001, 0.01
+_LOOKS = Backoff(0.0001, 0.01)
 """Seconds between two looks: soon at first, then later and later."""
 _STANDING = ("T", "Z", "X")
 """What threads do that do nothing: they are stopped, or have ended."""
@@ -28,12 +29,11 @@ Doing = tuple[str, ...]
 
 def waited_for(condition: Callable[[], bool]) -> bool:
     """Wait until something is so, and tell whether it is; it takes a moment, so not on the event loop."""
-    until, pause = time.monotonic() + PATIENCE, _SOON
+    until, pauses = time.monotonic() + PATIENCE, _LOOKS.pauses()
     while not condition():
         if time.monotonic() > until:
             return False
-        time.sleep(pause)
-        pause = min(2 * pause, _LATE)
+        time.sleep(next(pauses))
     return True
 
 

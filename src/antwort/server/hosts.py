@@ -57,9 +57,12 @@ class AllowedHosts:
             return
         if len(given) != 1:
             raise BadRequestError(f"A request needs one Host header, and this one has {len(given) or 'none'}.")
-        if self._all or given[0] in self._known:
-            return
-        text = given[0].decode("latin-1")
+        if not self._all and given[0] not in self._known:
+            self._check_name(given[0])
+
+    def _check_name(self, given: bytes) -> None:
+        """Refuse a host that is not among those answered to, and remember one that is."""
+        text = given.decode("latin-1")
         found = _HOST.fullmatch(text.lower())
         name = None if found is None else found["v6"] or found["name"]
         if name is None or not self._has(name):
@@ -70,7 +73,7 @@ class AllowedHosts:
                 code="host_not_allowed",
             )
         if len(self._known) < _REMEMBERED:
-            self._known.add(given[0])
+            self._known.add(given)
 
     def _has(self, name: str) -> bool:
         if name in self._names or name.endswith(self._domains):

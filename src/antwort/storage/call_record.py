@@ -24,6 +24,13 @@ class CallState(Enum):
     """Nobody knows what came of it."""
 
 
+# To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
+_BEGUN, _WAITING, _APPROVED = CallState.BEGUN, CallState.WAITING, CallState.APPROVED
+_ENDED, _INTERRUPTED = CallState.ENDED, CallState.INTERRUPTED
+_FOR_OTHERS = ("agents", "calls")
+"""What a call waits for that nobody is asked about."""
+
+
 class GivenAnswer(Struct, frozen=True):
     """What a function that ends the agent has given as the answer."""
 
@@ -67,6 +74,8 @@ class CallRecord(Struct, omit_defaults=True):
     status: str | None = None
     json: bool = False
     """Whether the output is JSON."""
+    images: list[JSON] | None = None
+    """Pictures that the model sees with the output, as parts of content."""
     sources: JSON | None = None
     """What an answer may cite of it, by number."""
     unasked: JSON | None = None
@@ -88,10 +97,10 @@ class CallRecord(Struct, omit_defaults=True):
     def state(self) -> CallState:
         """How far it has come."""
         if self.output is not None:
-            return CallState.INTERRUPTED if self.interrupted else CallState.ENDED
+            return _INTERRUPTED if self.interrupted else _ENDED
         if self.waiting is not None:
-            return CallState.WAITING
-        return CallState.APPROVED if self.approved else CallState.BEGUN
+            return _WAITING
+        return _APPROVED if self.approved else _BEGUN
 
     @property
     def is_over(self) -> bool:
@@ -103,16 +112,36 @@ class CallRecord(Struct, omit_defaults=True):
         """Whether it waits for somebody, or something."""
         return self.output is None and self.waiting is not None
 
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for what somebody has to say, and not for agents or calls that wait themselves."""
+        return self.output is None and self.waiting is not None and self.waiting.kind not in _FOR_OTHERS
+
+    # --- how it goes on: nothing else changes the state ---------------------------------------------------------------
+
     def wait(self, suspension: Suspension) -> None:
         """Wait for something: since now, and until its time is up if not for ever."""
         now, seconds = time.time(), suspension.expires_in
         self.waiting, self.waiting_since = suspension, int(now)
         self.expires_at = int(now + seconds) if seconds is not None and seconds < _FOR_EVER else None
 
-    def end(self, output: str, status: str) -> None:
+    def approve(self) -> None:
+        """Wait no longer: it may be made now."""
+        self.waiting, self.approved = None, True
+
+    def begin(self) -> None:
+        """Begin, as a call that was approved. If the process ends meanwhile, it was begun like any other."""
+        self.waiting, self.approved = None, False
+
+    def end(self, output: str, status: str, *, json: bool = False) -> None:
         """End with an output."""
         self.waiting, self.approved = None, False
-        self.output, self.status = output, status
+        self.output, self.status, self.json = output, status, json
+
+    def interrupt(self, output: str) -> None:
+        """End without anybody knowing what has come of it, with what the model reads then."""
+        self.end(output, "error")
+        self.interrupted = True
 
     def give(self, answer: GivenAnswer) -> None:
         """Give the answer of the agent, or of the run."""

@@ -13,9 +13,9 @@ from antwort.concurrency.undisturbed import in_any_case
 from antwort.config import Config, S3Config
 from antwort.storage.base import Records
 from antwort.storage.forwarding import ForwardingRecords
+from antwort.storage.maintenance import current
 from antwort.storage.sql.store import Store
 from antwort.storage.sqlite import SqliteStore
-from antwort.storage.upgrade import current
 from antwort.storage.urls import database_url, is_postgres, postgres_module, sqlite_path
 
 
@@ -122,20 +122,20 @@ class _DatabaseOnDemand:
         self._config = config
         self._closing = closing
         self._lock = asyncio.Lock()
-        self._kept: Store | None = None
+        self._configured: Store | None = None
         self._empty: Store | None = None
         self._opening: set[asyncio.Task[Store]] = set()
 
     async def find(self) -> Store | None:
         """Open the configured database if it is there."""
-        if self._kept is None and await asyncio.to_thread(current, database_url(self._config)) is not None:
-            self._kept = await self._enter(open_configured(self._config))
-        return self._kept
+        if self._configured is None and await asyncio.to_thread(current, database_url(self._config)) is not None:
+            self._configured = await self._enter(open_configured(self._config))
+        return self._configured
 
     async def store(self, *, create: bool) -> Store:
         """Return the configured database, which is created if it is to be; if there is none, an empty one."""
-        if self._kept is not None:
-            return self._kept
+        if self._configured is not None:
+            return self._configured
         # A task of its own: whoever is cut off while a database is being opened leaves it to be closed.
         task = asyncio.create_task(self._open(create=create))
         self._opening.add(task)
@@ -148,8 +148,8 @@ class _DatabaseOnDemand:
 
     async def _open(self, *, create: bool) -> Store:
         async with self._lock:
-            if create and self._kept is None:
-                self._kept = await self._enter(open_configured(self._config))
+            if create and self._configured is None:
+                self._configured = await self._enter(open_configured(self._config))
             if (found := await self.find()) is not None:
                 return found
             if self._empty is None:

@@ -253,6 +253,6 @@ class Sweeper(RegularSweep):
         for kind, count in counts.items():
             self._deleted.labels(kind).inc(count)
         if any(counts.values()):
-            told = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
-            logger.info("deleted what was too old (storage.keep): %s", told)
+            summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            logger.info("deleted what was too old (storage.keep): %s", summary)
         return counts

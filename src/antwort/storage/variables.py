@@ -2,26 +2,22 @@
 
 import contextlib
 import re
-from collections.abc import AsyncIterable, AsyncIterator, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.context.run_services import Place, ValueKind, Variable, Variables, VariableScope
+from antwort.context.values import Place
+from antwort.context.variables import ValueKind, Variable, Variables, VariableScope
 from antwort.errors import APIError, FunctionError, did_you_mean
-from antwort.lazy_imports import compiled_on_use
 from antwort.storage.base import FencedError
 from antwort.storage.sql.values import Addition, SqlValues
+from antwort.storage.streamed_values import StreamedValues, is_key
 
-if TYPE_CHECKING:
-    from antwort.storage.values import StoredValues
-
-LONGEST_KEY = 256
 _READ, _WRITE = "variables:read", "variables:write"
 _ID = re.compile(r"var_[0-9a-f]{48}")
-_SURROGATE = compiled_on_use("[\ud800-\udfff]")
 _PIECE = 64 * 1024
 """Characters of a text that are encoded at once."""
 _SUGGESTED = 200
@@ -29,18 +25,20 @@ _SUGGESTED = 200
 _GONE = "What an earlier request has set lasts only in the scope conversation or tenant."
 
 
-def is_key(text: str) -> bool:
-    """Tell whether a text can be the key of a variable."""
-    return 0 < len(text) <= LONGEST_KEY and "\0" not in text and not _SURROGATE.search(text)
-
-
 class ReachableVariables(Variables):
     """The variables of one call."""
 
-    def __init__(self, ctx: Context, values: "StoredValues", tables: SqlValues) -> None:
+    def __init__(
+        self,
+        ctx: Context,
+        values: StreamedValues,
+        tables: SqlValues,
+        drop_run: Callable[[str, str], Awaitable[int]],
+    ) -> None:
         self._ctx = ctx
         self._values = values
         self._tables = tables
+        self._drop_run = drop_run
 
     @override
     async def set(
@@ -106,7 +104,7 @@ class ReachableVariables(Variables):
 
             async def close(pause: str) -> None:
                 if pause == "over" and not await self._tables.is_stored(tenant, run_id):
-                    await self._values.drop_run(tenant, run_id)
+                    await self._drop_run(tenant, run_id)
 
             ctx.budget.closing["values"] = close
 

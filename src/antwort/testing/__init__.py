@@ -10,27 +10,41 @@ if TYPE_CHECKING:
     from antwort.testing.expectations import matching
     from antwort.testing.linting.lint import LintedStream, lint_response, lint_stream
     from antwort.testing.linting.report import LintError, Violation
+    from antwort.testing.part_contracts import BlobStoreContract, DialectContract, SandboxContract
     from antwort.testing.playback import Gate
     from antwort.testing.script import Call, Dialect, Failure, ScriptError, Turn, call, fail, raw, turn
     from antwort.testing.script_server import ScriptServer
     from antwort.testing.scripted import ScriptedBackend
+    from antwort.testing.search_contracts import (
+        EmbeddingContract,
+        RerankerContract,
+        SearchEngineContract,
+        VectorDatabaseContract,
+    )
 
 __all__ = [
     "Answer",
     "AppFactory",
+    "BlobStoreContract",
     "Call",
     "Dialect",
+    "DialectContract",
+    "EmbeddingContract",
     "Failure",
     "Gate",
     "LintError",
     "LintedStream",
     "ProviderContract",
+    "RerankerContract",
     "RunningApp",
+    "SandboxContract",
     "ScriptError",
     "ScriptServer",
     "ScriptedBackend",
+    "SearchEngineContract",
     "ServedApp",
     "Turn",
+    "VectorDatabaseContract",
     "Violation",
     "call",
     "count_words",
@@ -47,7 +61,14 @@ __all__ = [
 _HOME = {
     "antwort.testing.apps": ("Answer", "AppFactory", "RunningApp", "ServedApp", "running", "served"),
     "antwort.testing.contract": ("ProviderContract",),
+    "antwort.testing.part_contracts": ("BlobStoreContract", "DialectContract", "SandboxContract"),
     "antwort.testing.playback": ("Gate",),
+    "antwort.testing.search_contracts": (
+        "EmbeddingContract",
+        "RerankerContract",
+        "SearchEngineContract",
+        "VectorDatabaseContract",
+    ),
     "antwort.testing.linting.lint": ("LintedStream", "lint_response", "lint_stream"),
     "antwort.testing.linting.report": ("LintError", "Violation"),
     "antwort.testing.expectations": ("matching",),

@@ -39,11 +39,14 @@ class Expectation:
         types = [item.get("type", "message") for item in request.items]
         if self.types is not None and types != list(self.types):
             found.append(f"types: expected {_shown(list(self.types))}, got {_shown(types)}")
-        for name, wanted in self.fields.items():
-            value = getattr(request, name)
-            if value != wanted:
-                found.append(f"{name}: expected {_shown(wanted)}, got {_shown(value)}")
-        return found
+        return found + self._field_mismatches(request)
+
+    def _field_mismatches(self, request: ModelRequest) -> list[str]:
+        return [
+            f"{name}: expected {_shown(wanted)}, got {_shown(value)}"
+            for name, wanted in self.fields.items()
+            if (value := getattr(request, name)) != wanted
+        ]
 
 
 Matcher = Expectation | Callable[[ModelRequest], object]

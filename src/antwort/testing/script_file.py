@@ -24,7 +24,7 @@ The file is a list of steps, or a mapping with `steps` and `models` (the models 
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -166,7 +166,7 @@ def read_script(path: str | Path) -> ScriptFile:
         # A mistyped key explains why another one is missing.
         problem, *more = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
         rest = f" (and {len(more)} more)" if more else ""
-        raise ConfigError(f"{_told(problem)}{rest}", where=str(path)) from error
+        raise ConfigError(f"{_in_words(problem)}{rest}", where=str(path)) from error
     return ScriptFile(tuple(_values(file, path)), tuple(file.models))
 
 
@@ -210,17 +210,22 @@ _KEYS: dict[int | str, type[_YamlPart]] = {
 }
 
 
-def _told(problem: Mapping[str, Any]) -> str:
+def _unknown_key(keys: Sequence[int | str], top: type[_YamlPart]) -> str:
+    """Say which keys there are instead of the last of these, which lead to it from the top."""
+    *above, name = keys
+    model = next((_KEYS[part] for part in reversed(above) if part in _KEYS), top)
+    hint = did_you_mean(str(name), model.model_fields)
+    return f"unknown key{hint or ' (known: ' + ', '.join(model.model_fields) + ')'}"
+
+
+def _in_words(problem: Mapping[str, Any]) -> str:
     """Say what pydantic found in the words of the file: the step by its number, then the key."""
     location = [part for part in problem["loc"] if isinstance(part, int) or part.isidentifier()]
     step = f"step {location[1] + 1}: " if len(location) > 1 and location[0] == "steps" else ""
     keys = location[2:] if step else location
     key = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in keys).lstrip(".")
     if problem["type"] == "extra_forbidden":
-        *above, name = keys
-        model = next((_KEYS[part] for part in reversed(above) if part in _KEYS), _YamlStep if step else _YamlFile)
-        hint = did_you_mean(str(name), model.model_fields)
-        return f"{step}{key}: unknown key{hint or ' (known: ' + ', '.join(model.model_fields) + ')'}"
+        return f"{step}{key}: {_unknown_key(keys, _YamlStep if step else _YamlFile)}"
     if problem["type"] == "model_type" and keys and keys[-1] in _KEYS:
         return f"{step}{key}: should be a mapping of {', '.join(_KEYS[keys[-1]].model_fields)}"
     return f"{step}{key}: {problem['msg'][:1].lower()}{problem['msg'][1:]}".replace(": : ", ": ")

@@ -6,15 +6,17 @@ import json
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
 
 from aiohttp import web
 
-from antwort.errors import APIError
+from antwort.errors import APIError, BadRequestError
 from antwort.server.http.serve import bind, url_of
 from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
+from antwort.testing.images import Action, check_images, image_events, images, read_form
 from antwort.testing.playback import Closed, Failed, TurnPiece, perform
 from antwort.testing.reranking import ranking
 from antwort.testing.script import Failure, Script, Turn
@@ -34,7 +36,8 @@ class ScriptServer:
 
     It listens on a free port of the loopback interface, on a thread of its own, and answers
     `POST /v1/chat/completions` (streaming or not), `GET /v1/models`, `POST /v1/embeddings` (made-up vectors, the same
-    for the same text) and `POST /v1/rerank` (a score is the share of the query's words). It is as
+    for the same text), `POST /v1/rerank` (a score is the share of the query's words), and `POST /v1/images/generations`
+    and `/v1/images/edits` (made-up pictures, streamed if asked to, unless `streams_images` is false). It is as
     strict as `ScriptedBackend`: a request that the script does not foresee gets a 500, and the end of the block raises
     a ScriptError for it and for steps that were never asked for.
 
@@ -55,6 +58,7 @@ class ScriptServer:
         port: int = 0,
         tokenizer: Literal["vllm", "llamacpp"] | None = None,
         context_window: int | None = None,
+        streams_images: bool = True,
         on_request: Callable[[str], None] | None = None,
         on_finished: Callable[[], None] | None = None,
     ) -> None:
@@ -67,6 +71,8 @@ class ScriptServer:
         """The bodies of the requests for embeddings."""
         self.reranked: list[JSON] = []
         """The bodies of the requests for rankings."""
+        self.images: list[JSON] = []
+        """The bodies of the requests for images; files are bytes."""
         self.cancelled: list[int] = []
         """The numbers of the steps whose client left before the end."""
         self.tokenized: list[JSON] = []
@@ -74,6 +80,7 @@ class ScriptServer:
         self.url = ""
         self._models = tuple(models)
         self._tokenizers = Tokenizers(tokenizer, context_window)
+        self._streams_images = streams_images
         self._address = (host, port)
         self._on_request = on_request or (lambda _line: None)
         self._on_finished = on_finished or (lambda: None)
@@ -135,6 +142,8 @@ class ScriptServer:
         app.router.add_post("/v1/chat/completions", self._chat)
         app.router.add_post("/v1/embeddings", self._embeddings)
         app.router.add_post("/v1/rerank", self._rerank)
+        app.router.add_post("/v1/images/generations", partial(self._images, action="generate"))
+        app.router.add_post("/v1/images/edits", partial(self._images, action="edit"))
         app.router.add_get("/v1/models", self._list)
         for path, answer in self._tokenizers.routes().items():
             app.router.add_post(path, self._counting(answer))
@@ -177,6 +186,25 @@ class ScriptServer:
             return web.json_response(ranking(body))
         except APIError as error:
             return web.json_response(error.envelope(), status=error.status)
+
+    async def _images(self, request: web.Request, *, action: Action) -> web.StreamResponse:
+        body = await _form(request) if action == "edit" else await _body(request)
+        self.images.append(body)
+        try:
+            check_images(body, action)
+            if body.get("stream") and not self._streams_images:
+                raise BadRequestError("Unknown parameter: 'stream'.", param="stream")
+        except APIError as error:
+            return web.json_response(error.envelope(), status=error.status)
+        if not body.get("stream"):
+            return web.json_response(images(body))
+        response = web.StreamResponse(headers=_EVENTS)
+        await response.prepare(request)
+        for event in image_events(body, action):
+            await response.write(f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode())
+            await asyncio.sleep(0)
+        await response.write_eof()
+        return response
 
     def _counting(self, answer: Callable[[JSON], JSON]) -> Callable[[web.Request], Awaitable[web.Response]]:
         async def count(request: web.Request) -> web.Response:
@@ -245,6 +273,21 @@ async def _body(request: web.Request) -> JSON:
     if not isinstance(body, dict):
         raise web.HTTPBadRequest(text="the body is not a JSON object")
     return body
+
+
+async def _form(request: web.Request) -> JSON:
+    """Return the fields of a form; files are bytes, in a list if there are several of one name."""
+    fields: JSON = {}
+    for name, value in (await request.post()).items():
+        read = (
+            value if isinstance(value, str) else value.file.read() if isinstance(value, web.FileField) else bytes(value)
+        )
+        key = name.removesuffix("[]")
+        if name != key:
+            fields.setdefault(key, []).append(read)
+        else:
+            fields[key] = read
+    return read_form(fields)
 
 
 async def _stream(

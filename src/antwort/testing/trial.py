@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from msgspec.structs import replace
 from pydantic import SecretStr
 from typing_extensions import override
 
 from antwort.app import Antwort
 from antwort.config import ApiKeyConfig, AuthConfig, Config, ObservabilityConfig
 from antwort.context import Agent, Context
-from antwort.engine.budget import Budget, RunLimits
+from antwort.context.budget import RunLimits
+from antwort.engine.budget import Budget
 from antwort.functions import FunctionProvider, FunctionSpec, ToolResult, execution
 from antwort.observability.watchdog import LAG
 from antwort.testing.apps import Answer, ServedApp, served
@@ -144,7 +144,7 @@ async def alone(provider: FunctionProvider) -> AsyncIterator[Antwort]:
 
 def _give_agents(app: Antwort) -> None:
     """Let functions have sub-agents although their calls belong to no response."""
-    app.registry.bind(replace(app.services, agents=TrialAgents()))
+    app.registry.bind(app.values.of, lambda _: TrialAgents())
 
 
 @contextlib.contextmanager

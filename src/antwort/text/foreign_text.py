@@ -100,11 +100,11 @@ def _without_marks(text: str, origin: str) -> str:
     """Return a text in which nothing reads like a mark; nothing is looked at twice, however hostile it is."""
     read = _Read()
     skeleton = text.translate(read)
-    pieces, place = [], 0
+    pieces, position = [], 0
     for start, end in _marks_in(skeleton, origin.translate(read)):
-        pieces += [text[place:start], f"(text from {origin})"]
-        place = end
-    return "".join([*pieces, text[place:]]) if pieces else text
+        pieces += [text[position:start], f"(text from {origin})"]
+        position = end
+    return "".join([*pieces, text[position:]]) if pieces else text
 
 
 def _marks_in(skeleton: str, origin: str) -> Iterator[tuple[int, int]]:

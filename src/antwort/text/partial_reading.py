@@ -80,7 +80,7 @@ class LineScanner:
         self._first = first
         self._last = last
         self._most = most
-        self._kept = bytearray()
+        self._content = bytearray()
         self.line = 1
         """The line that the next byte belongs to."""
 
@@ -93,12 +93,12 @@ class LineScanner:
         while self.line < self._first:
             self.line, start = self.line + 1, chunk.index(b"\n", start) + 1
         if self._last is None:
-            self._kept += chunk[start : start + self._most + 1 - len(self._kept)]
+            self._content += chunk[start : start + self._most + 1 - len(self._content)]
             return not self.is_cut
         while self.line <= self._last and start < len(chunk) and not self.is_cut:
             end = chunk.find(b"\n", start)
             stop = len(chunk) if end < 0 else end + 1
-            self._kept += chunk[start:stop][: self._most + 1 - len(self._kept)]
+            self._content += chunk[start:stop][: self._most + 1 - len(self._content)]
             start = stop
             self.line += end >= 0
         return self.line <= self._last and not self.is_cut
@@ -109,11 +109,11 @@ class LineScanner:
     @property
     def is_cut(self) -> bool:
         """Tell whether there was more than is kept."""
-        return len(self._kept) > self._most
+        return len(self._content) > self._most
 
     def text(self) -> str:
         """Return the lines."""
-        return text_of(bytes(self._kept[: self._most]), from_start=True, to_end=not self.is_cut).removesuffix("\n")
+        return text_of(bytes(self._content[: self._most]), from_start=True, to_end=not self.is_cut).removesuffix("\n")
 
 
 class GrepScanner:

@@ -150,11 +150,11 @@ ClientCall: TypeAlias = (
 )
 """What a client executes."""
 
-HostedCall = JSON
-"""The receipt of a hosted tool; its shape is declared by the function's wire face."""
+HostedItem = JSON
+"""The receipt of a hosted tool, which the function's `HostedTool` makes."""
 
 if TYPE_CHECKING:
-    Item: TypeAlias = Message | Reasoning | ClientCall | HostedCall
+    Item: TypeAlias = Message | Reasoning | ClientCall | HostedItem
 else:
     # Items are only written, never read; msgspec cannot tell such a union apart.
     Item = Annotated[Any, Meta(extra_json_schema={COMPONENT: "Item"})]

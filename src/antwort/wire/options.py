@@ -21,7 +21,7 @@ INCLUDES = frozenset(
         "computer_call_output.output.image_url",
     }
 )
-"""Values of `include` that belong to no function; those of hosted functions are declared by their wire faces."""
+"""Values of `include` that belong to no function; those of hosted tools are declared by them."""
 
 
 def is_include(value: str) -> bool:

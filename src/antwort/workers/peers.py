@@ -62,8 +62,8 @@ class Peers:
 
     async def ask(self, kind: str) -> dict[int, bytes]:
         """Ask all others; return what those say who answer in time, by their numbers."""
-        said = await asyncio.gather(*(self._ask(slot, kind) for slot in self._others.values()))
-        return {number: answer for number, answer in zip(self._others, said, strict=True) if answer}
+        answers = await asyncio.gather(*(self._ask(slot, kind) for slot in self._others.values()))
+        return {number: answer for number, answer in zip(self._others, answers, strict=True) if answer}
 
     async def _ask(self, slot: socket.socket, kind: str) -> bytes:
         """Send the question with one end of a new connection, to which the answer is written."""

@@ -27,12 +27,13 @@ from collections.abc import Callable, Iterator, Sequence
 
 from msgspec import Struct
 
+from antwort.concurrency.backoff import Backoff
 from antwort.workers.peers import Mailbox, Peers
 
 logger = logging.getLogger(__name__)
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 10.0
-"""Seconds before a worker is started again that did not live long; each pause is twice the last."""
+_RESTARTS = Backoff(0.5, 10.0)
+"""Seconds before a worker is started again that did not live long."""
 _LONG = 30.0
 """Seconds after which a worker has lived long: its end has nothing to do with its start."""
 _MOST_FAILURES = 5
@@ -350,7 +351,7 @@ class Supervisor:
         if post.failures >= _MOST_FAILURES and not any(other.pid is not None for other in self._posts):
             self._give_up(code, f"worker {post.number} {how}, as often before, and no other is left")
             return
-        pause = 0.0 if post.failures == 1 else min(_LONGEST_PAUSE, _FIRST_PAUSE * 2.0 ** (post.failures - 2))
+        pause = 0.0 if post.failures == 1 else _RESTARTS.pause(post.failures - 2)
         post.due = time.monotonic() + pause
         process = "" if pid is None else f", process {pid},"
         again = f"in {pause:g} s" if pause else "at once"

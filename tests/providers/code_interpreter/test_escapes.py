@@ -65,7 +65,10 @@ ATTEMPTS = [
     tried("make a device", "os.mknod('disk', 0o60666, os.makedev(8, 0)); open('disk').read()"),
     Attempt(
         "find files of other containers",
-        "import os\nprint('ESCAPED' if any('theirs.txt' in names for _, _, names in os.walk('/')) else 'no')",
+        # What the kernel says about processes is large, and has no files.
+        "import os\nseen = set()\nfor place, folders, names in os.walk('/'):\n"
+        "    seen |= {*names}\n    if place in {'/proc', '/sys'}: folders.clear()\n"
+        "print('ESCAPED' if 'theirs.txt' in seen else 'no')",
         "no",
     ),
     Attempt("read secrets of the environment", "import os\nprint(dict(os.environ), open('/proc/1/environ').read())"),

@@ -1,5 +1,6 @@
 """OpenAI's `code_interpreter` tool, through the SDK and the Agents SDK, on any model."""
 
+import base64
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ from agents.models.openai_responses import OpenAIResponsesModel
 from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 from openai.types.responses.response_code_interpreter_tool_call import OutputImage, OutputLogs
+from tests.http.sdk import served
 from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
 
 from antwort.testing import call, turn
+from antwort.testing.images import point
 
 PICTURE = "open('dot.svg', 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/>');"
 
@@ -205,3 +208,17 @@ def test_code_that_is_no_text_is_told_to_the_model(tmp_path: Path) -> None:
     with staged(tmp_path, [turn(calls=[call("code_interpreter", code=7)]), turn("Done.")]) as stage:
         answer = stage.client().responses.create(model="m", input="Go.", tools=[TOOL])
         assert [item.status for item in calls(answer)] == ["failed"]
+
+
+@pytest.mark.parametrize("images", [True, None])
+def test_a_plot_is_shown_to_models_that_see(tmp_path: Path, images: bool | None) -> None:
+    picture = base64.b64encode(point("red")).decode()
+    code = f"import base64; open('plot.png', 'wb').write(base64.b64decode('{picture}')); print('plotted')"
+    section = {"code_interpreter": {"enabled": True}}
+    steps = running_code(code)
+    with served(tmp_path, steps, over_http=True, section=section, backend={"images": images}) as stage:
+        stage.client().responses.create(model="scripted", input="Plot.", tools=[TOOL])
+        last = stage.bodies[1]["messages"][-1]
+    assert last["role"] == ("user" if images else "tool")
+    if images:
+        assert last["content"][1]["image_url"]["url"] == f"data:image/png;base64,{picture}"

@@ -17,8 +17,8 @@ from tests.support.qdrant import QdrantServer
 
 from antwort import Antwort
 from antwort.config import Config
+from antwort.extensions import VectorStoreUnavailable
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.testing import ScriptedBackend, Turn, call, running, turn
 from antwort.types import JSON
 

@@ -18,9 +18,9 @@ from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import OwnQdrant
 from typing_extensions import override
 
+from antwort.extensions import VectorDatabase
 from antwort.providers.file_search import FileSearch, FileSearchSettings
 from antwort.providers.file_search.settings import PgvectorSettings, QdrantSettings
-from antwort.providers.file_search.vectors.base import VectorStoreBackend
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
 
 SECRETS = ["127.0.0.1", "localhost", "secret-path", "the-user", "hunter22", "secretdb", "internal"]
@@ -161,7 +161,7 @@ def test_the_address_of_qdrant_is_told_to_nobody(
             vector_backend="qdrant",
             qdrant=QdrantSettings(url=f"http://127.0.0.1:{port}/secret-path", timeout=0.2),
         )
-        backend: VectorStoreBackend = (WithoutCollections if created else Unexamined)(settings.qdrant)
+        backend: VectorDatabase = (WithoutCollections if created else Unexamined)(settings.qdrant)
         with staged(
             tmp_path, answering("tea") if created else [], {}, provider=FileSearch(settings, backend=backend)
         ) as stage:
@@ -181,9 +181,7 @@ def test_the_address_of_postgresql_is_told_to_nobody(
         settings = FileSearchSettings.model_validate(
             {"embedding_url": embeddings.url, "vector_backend": "pgvector", "pgvector": {"url": url, "timeout": 1}}
         )
-        backend: VectorStoreBackend = (WithoutTables if created else Pgvector)(
-            PgvectorSettings(url=settings.pgvector.url)
-        )
+        backend: VectorDatabase = (WithoutTables if created else Pgvector)(PgvectorSettings(url=settings.pgvector.url))
         with staged(
             tmp_path, answering("tea") if created else [], {}, provider=FileSearch(settings, backend=backend)
         ) as stage:

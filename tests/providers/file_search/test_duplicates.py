@@ -10,9 +10,9 @@ from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
+from antwort.extensions import Hit, Query
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.settings import QdrantSettings
-from antwort.providers.file_search.vectors.base import Hit, Query
 from antwort.types import JSON
 
 HYBRID: Any = {"hybrid_search": {"embedding_weight": 1.0, "text_weight": 1.0}}

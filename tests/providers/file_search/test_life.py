@@ -15,11 +15,10 @@ from tests.support.line import Line
 from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
+from antwort.extensions import Chunk, VectorStoreUnavailable
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.reconcile import Reconciler
-from antwort.providers.file_search.vector_stores import KIND, StoreState, VectorStoreRecord
-from antwort.providers.file_search.vectors.base import Chunk
+from antwort.providers.file_search.store_record import KIND, StoreState, VectorStoreRecord
 from antwort.types import JSON
 
 WEEK: Any = {"anchor": "last_active_at", "days": 7}

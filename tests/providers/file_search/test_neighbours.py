@@ -10,11 +10,11 @@ from tests.providers.file_search.ingestion.stage import IngestionStage, ingestin
 from tests.providers.file_search.stage import tool
 from tests.support.embeddings import EmbeddingServer
 
-from antwort.providers.file_search.ingestion.store_files import ChunkPlace
+from antwort.extensions import Hit
+from antwort.providers.file_search.ingestion.store_files import ChunkPosition
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.search import FoundChunk
-from antwort.providers.file_search.vector_stores import VectorStoreRecord
-from antwort.providers.file_search.vectors.base import Hit
+from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.storage.base import Kept
 from antwort.testing import call, turn
 
@@ -27,7 +27,7 @@ def chunk(
     index: int, start: int, end: int, *, score: float = 0.5, file: str = "f", store: VectorStoreRecord = STORE
 ) -> FoundChunk:
     hit = Hit(f"{file}{index}", score, TEXT[start:end], file, f"{file}.txt", index, {})
-    return FoundChunk(store, hit, ChunkPlace(start, end, 1 + start // 10, 1 + (end - 1) // 10, "Tea"))
+    return FoundChunk(store, hit, ChunkPosition(start, end, 1 + start // 10, 1 + (end - 1) // 10, "Tea"))
 
 
 def shown(found: list[FoundChunk]) -> list[tuple[str, str, float]]:
@@ -39,8 +39,8 @@ def test_neighbours_have_one_text_without_repetition_and_the_best_rank_and_score
     one, other = with_neighbours_joined(found)
     assert shown([one, other]) == [("f", TEXT[70:80], 0.9), ("f", TEXT[0:30], 0.8)]
     assert (other.hit.id, other.hit.index, other.last_index) == ("f1", 0, 2)
-    assert other.place == ChunkPlace(0, 30, 1, 3, "Tea")
-    assert (str(other.place), one.last_index) == ("Tea, pages 1-3", None)
+    assert other.position == ChunkPosition(0, 30, 1, 3, "Tea")
+    assert (str(other.position), one.last_index) == ("Tea, pages 1-3", None)
 
 
 def test_only_chunks_of_the_same_file_and_store_are_neighbours() -> None:
@@ -59,9 +59,9 @@ def test_a_chunk_within_others_adds_nothing() -> None:
 def test_what_was_found_is_there_once_and_in_its_order(spans: list[tuple[int, int]]) -> None:
     found = [chunk(index, start, start + length) for index, (start, length) in enumerate(spans)]
     results = with_neighbours_joined(found)
-    wanted = {place for start, length in spans for place in range(start, start + length)}
+    wanted = {position for start, length in spans for position in range(start, start + length)}
     texts = "".join(one.hit.text for one in results)
-    assert sorted(texts) == sorted(TEXT[place] for place in wanted)
+    assert sorted(texts) == sorted(TEXT[position] for position in wanted)
     assert all(one.hit.text in TEXT for one in results)
 
 

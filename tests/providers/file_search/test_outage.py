@@ -32,10 +32,11 @@ from typing_extensions import override
 
 from antwort import Antwort, Context, ToolResult
 from antwort.config import Config
+from antwort.extensions import VectorStoreUnavailable
 from antwort.provider import Provider
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vector_stores import KIND, TOMBSTONE, StoreState, VectorStoreRecord
+from antwort.providers.file_search.store_record import KIND, StoreState, VectorStoreRecord
+from antwort.providers.file_search.vector_stores import TOMBSTONE
 from antwort.testing import running
 
 QUICK = {"reconcile": 0.1}

@@ -24,7 +24,7 @@ from tests.support.embeddings import EmbeddingServer
 from tests.support.qdrant import QdrantServer
 
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.vector_stores import KIND, StoreState
+from antwort.providers.file_search.store_record import KIND, StoreState
 
 
 def test_a_store_is_shown_as_openai_shows_it(

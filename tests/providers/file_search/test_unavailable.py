@@ -23,9 +23,8 @@ from tests.support.qdrant import OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort import Context
+from antwort.extensions import Count, Hit, Query, VectorStoreUnavailable
 from antwort.providers.file_search import FileSearch
-from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import Count, Hit, Query
 from antwort.testing import call, turn
 from antwort.types import JSON
 

@@ -15,7 +15,8 @@ from antwort import Antwort, Context
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT
-from antwort.context.run_services import Place, Reference, RunServices
+from antwort.context.values import Place
+from antwort.context.variables import Reference
 from antwort.functions.references import resolve
 from antwort.testing import Turn
 from antwort.types import JSON
@@ -148,7 +149,7 @@ async def test_whatever_agents_are_given_may_be_a_reference(tmp_path: Path) -> N
 async def test_every_argument_of_every_function_may_be_a_reference(tmp_path: Path) -> None:
     values: dict[str, Any] = {"string": "a text", "integer": 7, "number": 0.5, "boolean": True, "array": ["a"]}
     async with staged(tmp_path) as stage:
-        ctx = CTX.with_(services=RunServices(stage.app.values))
+        ctx = CTX.with_(bind_variables=stage.app.values.of)
         tried = 0
         for spec in stage.app.registry.discovered_tools(CTX):
             for name, schema in spec.parameters["properties"].items():

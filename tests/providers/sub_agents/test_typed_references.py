@@ -15,7 +15,7 @@ from antwort import Antwort
 from antwort.backends.base import ModelRequest
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT
-from antwort.context.run_services import Place
+from antwort.context.values import Place
 from antwort.testing import Turn
 from antwort.types import JSON
 

@@ -14,7 +14,8 @@ import pytest
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.context.run_services import Place, Variable
+from antwort.context.values import Place
+from antwort.context.variables import Variable
 from antwort.providers.variables import Variables, json_scanner
 from antwort.providers.variables.json_path import EVERY, Step, parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError

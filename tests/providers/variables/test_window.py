@@ -11,7 +11,7 @@ import msgspec
 from antwort.app import Antwort
 from antwort.backends import ModelRequest
 from antwort.config import Config
-from antwort.context.run_services import Place
+from antwort.context.values import Place
 from antwort.storage import ConversationRecord
 from antwort.testing import ScriptedBackend, Turn, call, matching, turn
 

@@ -1,5 +1,6 @@
 """What a model can do with a workspace, through the shipped server."""
 
+import base64
 import difflib
 import io
 import random
@@ -15,6 +16,7 @@ from antwort.config import Config
 from antwort.errors import ConfigError, FunctionError
 from antwort.providers.workspace.texts import Edit, difference, edited, read_whole
 from antwort.testing import call, turn
+from antwort.testing.images import point
 
 LONG = "\n".join(f"line {number}" for number in range(1, 101)) + "\n"
 
@@ -349,3 +351,18 @@ def test_files_are_where_openai_s_models_expect_them(tmp_path: Path) -> None:
         ("shell", {"command": "echo hi > /mnt/data/a.txt; cat /workspace/a.txt"}),
         ("read_file", {"path": "/mnt/data/a.txt"}),
     ) == ["hi", "hi\n"]
+
+
+def test_a_picture_of_the_workspace_is_shown_to_the_model(tmp_path: Path) -> None:
+    encoded = base64.b64encode(point("red")).decode()
+    steps = calling(
+        ("shell", {"command": f"echo {encoded} | base64 -d > red.png; echo text > notes.txt"}),
+        ("view_image", {"path": "red.png"}),
+        ("view_image", {"path": "notes.txt"}),
+    )
+    with staged(tmp_path, steps) as stage:
+        tools: Any = [{"type": "function", "name": name} for name in ("shell", "view_image")]
+        stage.client(strict=False).responses.create(model="m", input="Go.", tools=tools)
+        read = [item["output"] for item in stage.requests[-1].items if item["type"] == "function_call_output"]
+    assert read[1][1] == {"type": "input_image", "image_url": f"data:image/png;base64,{encoded}", "detail": "auto"}
+    assert read[2] == "It is no image that can be shown: PNG, JPEG, GIF and WebP are."

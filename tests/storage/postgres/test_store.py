@@ -21,6 +21,7 @@ from tests.support.postgres import PostgresServer
 
 from antwort.errors import BadRequestError, ConfigError, ServiceUnavailableError
 from antwort.storage import ConversationRecord, FencedError
+from antwort.storage.maintenance import current, location, upgrade
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.postgres.connection import TimeLimits
 from antwort.storage.postgres.dialect import translated
@@ -28,7 +29,6 @@ from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head
 from antwort.storage.schema.tables import metadata
 from antwort.storage.sql import responses
 from antwort.storage.sql.database import Database, snapshot
-from antwort.storage.upgrade import current, location, upgrade
 
 ROUNDS = 40 if os.environ.get("ANTWORT_TEST_FULL") else 4
 

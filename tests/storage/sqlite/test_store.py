@@ -17,8 +17,8 @@ from tests.storage.samples import TENANT, entry, on_writer, record
 
 from antwort.errors import ServiceUnavailableError
 from antwort.storage import SqliteStore
+from antwort.storage.maintenance import upgrade
 from antwort.storage.sql import conversations, questions, records, responses
-from antwort.storage.upgrade import upgrade
 
 
 def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,6 @@ from antwort.concurrency.undisturbed import failure_of
 from antwort.errors import ConflictError
 from antwort.storage import FencedError, ResponseRecord, SqliteStore
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.sqlite import connection
 from antwort.storage.sqlite.threads import LARGEST_GROUP
 
 
@@ -246,10 +245,9 @@ async def test_a_database_that_became_read_only_still_reads(
 
 
 async def test_a_database_that_another_process_holds_is_told_and_used_again_when_it_is_free(
-    monkeypatch: pytest.MonkeyPatch, path: Path, caplog: pytest.LogCaptureFixture
+    path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(connection, "BUSY_SECONDS", 0)
-    store = SqliteStore.open(path)
+    store = SqliteStore.open(path, busy_timeout=0.1)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         creations = (store.create(record(f"resp_{n}")) for n in range(3))

@@ -1,5 +1,7 @@
 """A model server that speaks Chat Completions, and how it counts tokens."""
 
+from typing import Self
+
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink
@@ -11,7 +13,7 @@ from antwort.backends.http.transport import Transport
 from antwort.backends.tokens import TokenEndpoint
 from antwort.concurrency.large_work import is_large
 from antwort.concurrency.queues import Queue
-from antwort.config import BackendConfig
+from antwort.config import BackendConfig, Settings
 from antwort.types import JSON
 
 
@@ -25,6 +27,11 @@ class ChatBackend(RemoteBackend):
         # Tokenizers are no part of the API and stand beside it.
         self._beside = Transport(name, config.model_copy(update={"url": config.url.rstrip("/").removesuffix("/v1")}))
         self._tokens = ChatTokens(TokenEndpoint(name, self._beside))
+
+    @classmethod
+    def of(cls, settings: Settings, name: str, config: BackendConfig, queue: Queue | None) -> Self:  # noqa: ARG003
+        """Make it; all its settings are those of the backend."""
+        return cls(name, config, queue)
 
     @override
     def body(self, request: ModelRequest) -> JSON:

@@ -261,16 +261,21 @@ def _calls(request: ModelRequest, dialogue: Dialogue, functions: Sequence[Offere
         functions = [function for function in functions if function.name == choice.get("name")] or functions
     if choice == "none" or not functions:
         return ()
-    asked = tuple(_asked(dialogue.question, functions))
-    silent = _is_talk(dialogue.question) or _FORBIDS.search(dialogue.question)
-    if not asked and (only := _only_named(request)) and not silent:
-        named = next(function for function in functions if function.name == only)
-        call = None if named.is_clock else _filled(named, next(_facts(dialogue.question, named)), free=True)
-        asked = (call,) if call else ()
+    asked = tuple(_asked(dialogue.question, functions)) or _meant_by_request(request, dialogue.question, functions)
     calls = asked[len(dialogue.results) :]
     if isinstance(choice, dict) or (choice == "required" and not calls):
         return asked[:1] or (_forced(dialogue.question, functions),)
     return calls[:1] if request.parallel_tool_calls is False else calls
+
+
+def _meant_by_request(request: ModelRequest, text: str, functions: Sequence[OfferedFunction]) -> tuple[DemoCall, ...]:
+    """Return the call of the only function that a request names, if the message is no talk."""
+    only = _only_named(request)
+    if not only or _is_talk(text) or _FORBIDS.search(text):
+        return ()
+    named = next(function for function in functions if function.name == only)
+    call = None if named.is_clock else _filled(named, next(_facts(text, named)), free=True)
+    return (call,) if call else ()
 
 
 def _only_named(request: ModelRequest) -> str | None:
@@ -291,31 +296,43 @@ def _asked(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
     about_talk = _ABOUT_FUNCTIONS.search(text) or _RECALL.search(text)
     if _FORBIDS.search(text) or (about_talk and not any(function.given(text) is not None for function in functions)):
         return []
+    found = _of_parts(text, functions) or _reading(text, functions)
+    return [call for number, call in enumerate(found[:_MOST_CALLS]) if call not in found[:number]]
+
+
+def _of_parts(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
+    """Return the calls that the parts of a message ask for, if all of them are understood."""
     parts = [] if "```" in text else [part for part in _PART.split(text, _MOST_PARTS) if part.strip()][:_MOST_PARTS]
     read = [_reading(part, functions) for part in parts]
     understood = all(calls or _ASIDE.match(part) for part, calls in zip(parts, read, strict=True))
-    found = [call for calls in read for call in calls] if understood else []
-    found = found or _reading(text, functions)
-    return [call for number, call in enumerate(found[:_MOST_CALLS]) if call not in found[:number]]
+    return [call for calls in read for call in calls] if understood else []
 
 
 def _reading(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
     """Return the calls that a part of a message asks for, all with what it plainly gives."""
-    named = [function for function in functions if function.is_named(text)]
-    if named:
-        return _named_calls(text, named[0]) if len(named) == 1 else []
+    if named := [function for function in functions if function.is_named(text)]:
+        return [] if len(named) > 1 else _named_calls(text, named[0])
     found, run, when = sums(text), program(text), asked_places(text)
     for function in functions:
         calls: list[DemoCall | None] = []
         if found and function.takes("sum"):
             calls = [_filled(function, Facts(text, sum=expression)) for expression in found]
-        elif run and function.takes("code") and "python" in function.words:
+        elif run and _runs_python(function):
             calls = [_filled(function, Facts("", program=run))]
         elif when and function.is_clock:
-            calls = [_told_time(function, place) for place in when]
-        if calls and all(calls):
-            return [call for call in calls if call]
-    return _meant_calls(text, functions) or _searches(text, functions)
+            calls = [_time_call(function, place) for place in when]
+        if complete := _complete(calls):
+            return complete
+    return _meant_calls(text, functions)
+
+
+def _runs_python(function: OfferedFunction) -> bool:
+    return function.takes("code") and "python" in function.words
+
+
+def _complete(calls: Sequence[DemoCall | None]) -> list[DemoCall]:
+    """Return calls if none of them lacks something, else none of them."""
+    return [call for call in calls if call] if all(calls) else []
 
 
 def _named_calls(text: str, function: OfferedFunction) -> list[DemoCall]:
@@ -365,27 +382,39 @@ def _is_list(schema: Any) -> bool:
     return isinstance(schema, dict) and schema.get("type") == "array"
 
 
-def _told_time(function: OfferedFunction, place: str) -> DemoCall | None:
+def _time_call(function: OfferedFunction, place: str) -> DemoCall | None:
     """Return the call of a clock for a place; None if it cannot tell the time there."""
     known = not place or (zone_of(place) if function.takes("zone") else function.takes("place") and words(place))
     return _filled(function, Facts("", place=place)) if known else None
 
 
 def _meant_calls(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
-    """Return the calls of the function that a message speaks of in the words of its name, or with a place for it."""
+    """Return the calls of the function that a message speaks of by its name, or with a place for it; else a search."""
     asked = words(text)
     for function in () if _TALKS_ABOUT.match(text) else _ranked(text, functions):
-        name, shared = words(function.name), asked & function.words
-        told = (name and name <= asked) or (shared and function.takes("place") and places(text))
-        # Without arguments a shared word is too little: all that is asked must be about the function.
-        common = asked & name
-        meant = asked <= function.words and bool(common - _WEAK or (common and len(asked) > 1))
-        if function.is_clock or not (told or meant) or (_QUESTION.match(text) and function.takes("text")):
+        meant = _is_meant(asked, function)
+        if function.is_clock or not (meant or _is_spoken_of(text, asked, function)):
+            continue
+        if _QUESTION.match(text) and function.takes("text"):
             continue
         calls = [_filled_wholly(function, facts) for facts in _facts(text, function)]
         if all(call and (call.arguments or meant) for call in calls):
             return [call for call in calls if call]
-    return []
+    return _searches(text, functions)
+
+
+def _is_spoken_of(text: str, asked: frozenset[str], function: OfferedFunction) -> bool:
+    """Tell whether a message has the words of a function's name, or one of its words and a place for it."""
+    name = words(function.name)
+    if name and name <= asked:
+        return True
+    return bool(asked & function.words and function.takes("place") and places(text))
+
+
+def _is_meant(asked: frozenset[str], function: OfferedFunction) -> bool:
+    """Tell whether all that is asked is about a function: without arguments a shared word is too little."""
+    common = asked & words(function.name)
+    return asked <= function.words and bool(common - _WEAK or (common and len(asked) > 1))
 
 
 def _searches(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
@@ -454,7 +483,7 @@ def _answer(dialogue: Dialogue, functions: Sequence[OfferedFunction]) -> str:
     """Write an answer for a reader: from results if there are any, else what can be said without a model."""
     question = dialogue.question
     if dialogue.results:
-        return "\n\n".join(_told(result, question) for result in dialogue.results)
+        return "\n\n".join(_in_a_sentence(result, question) for result in dialogue.results)
     if _RECALL.search(question):
         said = " and ".join(f"“{_shortened(message)}”" for message in dialogue.earlier[-_MOST_CALLS:])
         return f"You said: {said}." if said else "This is your first message in this conversation."
@@ -499,14 +528,13 @@ def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
     return ""
 
 
-def _told(result: CallResult, question: str) -> str:
+def _in_a_sentence(result: CallResult, question: str) -> str:
     """Tell a result in a sentence."""
     if result.failed:
         return f"{result.name} could not do it: {_ended(_shortened(_error(result.output) or result.output, 600))}"
     if cited := _cited(result.output, question):
         return cited
-    arguments = _loaded(result.arguments)
-    given = [str(part) for part in arguments.values() if part is not None] if isinstance(arguments, dict) else []
+    given = _given_values(result)
     subject = _shortened(", ".join(given))
     if _NOTHING_FOUND.match(result.output):
         return f"{result.name} found nothing{f' for {subject}' if subject else ''}."
@@ -518,6 +546,12 @@ def _told(result: CallResult, question: str) -> str:
     if value is not None or len(output) > _SHOWN or re.search(r"[.!?:](?:\s|$)", output):
         return f"{result.name} answered: {_ended(output)}"
     return f"The result {f'for {subject}' if given else f'of {result.name}'} is {output}."
+
+
+def _given_values(result: CallResult) -> list[str]:
+    """Return what a call was given."""
+    arguments = _loaded(result.arguments)
+    return [str(part) for part in arguments.values() if part is not None] if isinstance(arguments, dict) else []
 
 
 def _cited(output: str, question: str) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -175,16 +175,15 @@ class Filling:
             case "array" if required:
                 return self._array(schema, name, depth)
             case "boolean":
-                said = self._facts.named(name).lower()
-                return said in {"yes", "true", "on"} if said or (required and self._insist) else _NOTHING
+                return self._truth(name, required=required)
             case "string" | "integer" | "number" as kind:
-                leaf = {key: part for key, part in schema.items() if key in _LEAF}
                 found = self._texts if kind == "string" else self._numbers
-                given = (
-                    value for value in found(schema, name, required=required) if value != "" and valid(leaf, value)
-                )
-                return next((value for value in given if value != "" and valid(leaf, value)), _NOTHING)
+                return _first_valid(schema, found(schema, name, required=required))
         return _NOTHING
+
+    def _truth(self, name: str, *, required: bool) -> Any:
+        text = self._facts.named(name).lower()
+        return text in {"yes", "true", "on"} if text or (required and self._insist) else _NOTHING
 
     def _object(self, schema: JSON, depth: int) -> Any:
         properties, required = schema.get("properties"), schema.get("required")
@@ -224,11 +223,15 @@ class Filling:
             yield match.group()
         found = {"zone": zone_of(facts.place) or "", "place": facts.place, "sum": facts.sum, "code": facts.program}
         yield found.get(role, "")
-        if not required:
-            return
+        if required:
+            yield from self._guesses(schema, role, sample, is_plain=not pattern)
+
+    def _guesses(self, schema: JSON, role: str, sample: str, *, is_plain: bool) -> Iterator[str]:
+        """Yield what a required text may be, though the message does not say so."""
+        facts = self._facts
         # A program or a key is what it is: words of the message are none, unless it was asked for just that.
         guessed = role not in {"code", "sum"} and (self._free or role != "key")
-        if facts.quoted and not pattern and guessed:
+        if facts.quoted and is_plain and guessed:
             yield facts.quoted.pop(0)
         topic = self._topic(role)
         if role in ({"query", "text"} if self._free else {"query"}):
@@ -301,3 +304,9 @@ def _options(schema: Any, root: JSON, depth: int = _DEEPEST) -> list[JSON]:
             return [option for part in schema[key][:_DEEPEST] for option in _options(part, root, depth // 2)]
     kinds = schema.get("type")
     return [{**schema, "type": kind} for kind in kinds] if isinstance(kinds, list) else [schema]
+
+
+def _first_valid(schema: JSON, values: Iterable[Any]) -> Any:
+    """Return the first value that the schema of a text or a number allows."""
+    leaf = {key: part for key, part in schema.items() if key in _LEAF}
+    return next((value for value in values if value != "" and valid(leaf, value)), _NOTHING)

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from itertools import islice
 from traceback import walk_tb
-from typing import Any, Protocol, TypeAlias
+from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -88,11 +88,30 @@ class AnswerReader(Protocol):
         """Feed what is known only at the end; an answer that is none is a BadGatewayError."""
 
 
+class EventReader(Protocol):
+    """Cuts a stream into events, wherever it was split."""
+
+    def __init__(self, limits: AnswerLimits) -> None: ...
+
+    def feed(self, chunk: bytes) -> list[bytes]:
+        """Take what arrived and return the data of every event that is complete with it."""
+
+    def end(self) -> list[bytes]:
+        """Return what the end of the stream has left."""
+
+
 class RemoteBackend(ABC):
     """One server. Each turn is one request; nothing is tried again here.
 
     What a subclass adds is what the server speaks: where a turn is asked for, how, and how its answer is read.
     """
+
+    event_reader: ClassVar[type[EventReader]] = EventSplitter
+    """What cuts its streams into events: server-sent events, if a subclass does not say otherwise."""
+    models_path: ClassVar[str] = "/models"
+    """Where its models are listed, in OpenAI's shape or in Ollama's."""
+    reads_any_file: ClassVar[bool] = False
+    """Whether it takes files of any kind as they are, by URL as well."""
 
     def __init__(self, name: str, config: BackendConfig, path: str, queue: Queue | None = None) -> None:
         self.name = name
@@ -162,7 +181,7 @@ class RemoteBackend(ABC):
     async def _models(self) -> Sequence[ModelInfo]:
         times = self.transport.timeouts
         limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte or LIST_TIMEOUT), times.chunk)
-        reply = await self._probes.get("/models", timeouts=limited)
+        reply = await self._probes.get(self.models_path, timeouts=limited)
         try:
             if reply.status == 404:
                 raise no_list(self.name, await reply.head(MAX_ERROR))
@@ -186,7 +205,7 @@ class RemoteBackend(ABC):
         """Ask the server for a sign of life, with nothing of anybody's request. Any answer is one, but 5xx."""
         try:
             async with asyncio.timeout(PROBE_TIMEOUT):
-                reply = await self._probes.get("/models")
+                reply = await self._probes.get(self.models_path)
         except (APIError, TimeoutError) as error:
             logger.debug("No sign of life of the backend '%s': %s", self.name, error)
             return False
@@ -241,7 +260,7 @@ class RemoteBackend(ABC):
 
     async def _stream(self, reply: Reply, sink: TurnSink, alternatives: int | None) -> None:
         turn = self.reader(sink, alternatives)
-        events = EventSplitter(self.limits)
+        events = self.event_reader(self.limits)
         feed, take, chunk, flush = events.feed, turn.take, reply.chunk, sink.flush
         flush_now, at_once = quick_flush(sink), None
         patient, reads = True, 0

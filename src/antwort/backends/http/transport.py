@@ -25,9 +25,9 @@ from antwort.errors import APIError, BadGatewayError, ConfigError, GatewayTimeou
 from antwort.http1.client import (
     BusyError,
     ClosedError,
-    Connection,
     ConnectTimeoutError,
     Http1Client,
+    Http1Connection,
     Parts,
     ProtocolError,
     TooLongError,
@@ -61,7 +61,7 @@ class Reply(Struct, eq=False):
 
     status: int
     headers: Mapping[str, str]
-    _exchange: Connection
+    _exchange: Http1Connection
     _transport: "Transport"
     _times: Timeouts
     _pause: float | None = None

@@ -1,6 +1,7 @@
 """A model server that speaks the Responses API."""
 
 import logging
+from typing import Self
 
 from typing_extensions import override
 
@@ -11,7 +12,7 @@ from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, resp
 from antwort.backends.tokens import TokenEndpoint
 from antwort.concurrency.large_work import is_large
 from antwort.concurrency.queues import Queue
-from antwort.config import BackendConfig
+from antwort.config import BackendConfig, Settings
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 
@@ -21,12 +22,19 @@ logger = logging.getLogger(__name__)
 class ResponsesBackend(RemoteBackend):
     """One server that speaks the Responses API. It is asked to store nothing: what is kept, we keep."""
 
+    reads_any_file = True
+
     def __init__(self, name: str, config: BackendConfig, queue: Queue | None = None) -> None:
         super().__init__(name, config, "/responses", queue)
         self._extra = config.extra_body
         self._tokens = TokenEndpoint(name, self.transport)
         self._unsealed: set[str] = set()
         """Models that were refused sealed thoughts: they have none."""
+
+    @classmethod
+    def of(cls, settings: Settings, name: str, config: BackendConfig, queue: Queue | None) -> Self:  # noqa: ARG003
+        """Make it; all its settings are those of the backend."""
+        return cls(name, config, queue)
 
     @override
     def body(self, request: ModelRequest) -> JSON:

@@ -81,24 +81,26 @@ class CallReader:
         found = (_between if self._after_call else _blank).match(text, place)
         begin = place if found is None else found.end()
         if begin == len(text):
-            return self._end_blank(text[place:], pieces) + place if ended else None
+            return self._end_blank(text, place, pieces) if ended else None
         fresh = self._fresh or "\n" in text[place:begin]
         end = begin + 1
         if text[begin] in BEGINNINGS:
-            if self._called and (text.startswith(RESPONSE, begin) or (not ended and RESPONSE.startswith(text[begin:]))):
+            if self._called and _may_be_response(text, begin, ended=ended):
                 self._stopped = text.startswith(RESPONSE, begin)
                 return len(text) if self._stopped else None
             if text[begin] == "<" and (mark := self._mark(text, begin, ended=ended)) != begin:
                 return mark
-            if self._offered is None:
-                self._offered = {str(tool["name"]): tool.get("parameters") or {} for tool in self._tools}
-            block = read_block(text, begin, self._offered, fresh=fresh, ended=ended)
+            block = read_block(text, begin, self._parameters(), fresh=fresh, ended=ended)
             if block is None:
                 return None
             end = block.end
             if block.calls:
                 self._note_calls(block.calls, pieces)
                 return end
+        return self._take_text(text, place, begin, end, pieces)
+
+    def _take_text(self, text: str, place: int, begin: int, end: int, pieces: list[Piece]) -> int:
+        """Take what is no call, up to where one may begin; a blank between a call and it is left out."""
         boundary = _boundary.search(text, end)
         end = len(text) if boundary is None else boundary.start()
         blank_before = self._after_call and not text[place:begin].strip()
@@ -116,15 +118,26 @@ class CallReader:
         begun = any(mark.startswith(rest) for mark in _MARKS) or _begun_mark.fullmatch(rest) is not None
         return None if begun and not ended else begin
 
-    def _end_blank(self, blank: str, pieces: list[Piece]) -> int:
+    def _parameters(self) -> Offered:
+        """Return the parameters of what is offered, by name."""
+        if self._offered is None:
+            self._offered = {str(tool["name"]): tool.get("parameters") or {} for tool in self._tools}
+        return self._offered
+
+    def _end_blank(self, text: str, place: int, pieces: list[Piece]) -> int:
         if not self._after_call:
-            pieces.append(blank)
-        return len(blank)
+            pieces.append(text[place:])
+        return len(text)
 
     def _note_calls(self, calls: tuple[TextCall, ...], pieces: list[Piece]) -> None:
         self._called = self._after_call = self._fresh = True
         self._stopped = not self._several
         pieces += calls if self._several else calls[:1]
+
+
+def _may_be_response(text: str, begin: int, *, ended: bool) -> bool:
+    """Tell whether the mark of a call's result stands here, or may still come."""
+    return text.startswith(RESPONSE, begin) or (not ended and RESPONSE.startswith(text[begin:]))
 
 
 def _joined(pieces: list[Piece]) -> list[Piece]:

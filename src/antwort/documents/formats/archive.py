@@ -1,13 +1,16 @@
-"""A ZIP archive, and the XML in it, of which neither can become larger than it may."""
+"""Documents that are ZIP archives: DOCX, PPTX, XLSX and EPUB; neither they nor the XML in them can become too large."""
 
+import importlib
+import io
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from xml.parsers import expat
 
-from antwort.documents.document import UnreadableError
+from antwort.documents.document import DocumentBuilder, UnreadableError
 
+_KINDS = {"word/document.xml": "docx", "ppt/presentation.xml": "pptx", "xl/workbook.xml": "xlsx"}
 _MOST_PARTS = 20_000
 _MOST_BYTES = 256 << 20
 """Of all parts that are read, unpacked."""
@@ -20,6 +23,20 @@ _DEEPEST = 500
 StartHandler = Callable[[str, Mapping[str, str]], None]
 EndHandler = Callable[[str], None]
 TextHandler = Callable[[str], None]
+
+
+def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa: ARG001 - all readers have it
+    """Read a document, of the kind that its parts tell."""
+    try:
+        archive = Archive(zipfile.ZipFile(io.BytesIO(data)))
+    except (zipfile.BadZipFile, zipfile.LargeZipFile, NotImplementedError):
+        raise UnreadableError("It is damaged, or cut off.") from None
+    kind = next((kind for part, kind in _KINDS.items() if archive.has(part)), None)
+    if kind is None and archive.has("META-INF/container.xml"):
+        kind = "epub"
+    if kind is None:
+        raise UnreadableError("It is an archive; unpack it, and send what is in it.", "unsupported_file")
+    importlib.import_module(f"antwort.documents.formats.{kind}").read(archive, builder)
 
 
 class Archive:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from antwort.documents.detection import decoded
 from antwort.documents.document import DocumentBuilder, UnreadableError
 from antwort.documents.formats.archive import Archive, joined
-from antwort.documents.formats.html import add_page
+from antwort.documents.formats.html import add_page, decoded_html
 
 _CONTAINER = "META-INF/container.xml"
 
@@ -23,7 +22,7 @@ def read(archive: Archive, builder: DocumentBuilder) -> None:
         part = joined(folder, unquote(package.items.get(item, "")))
         if archive.has(part):
             builder.page = number
-            add_page(decoded(archive.read(part)), builder)
+            add_page(decoded_html(archive.read(part)), builder, is_whole=True)
 
 
 def _package_name(archive: Archive) -> str:

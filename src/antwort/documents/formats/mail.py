@@ -33,7 +33,10 @@ def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa:
     body = message.get_body(("plain", "html"))
     if body is not None:
         text = _text(cast("EmailMessage", body))
-        (add_page if body.get_content_type() == "text/html" else add_paragraphs)(text, builder)
+        if body.get_content_type() == "text/html":
+            add_page(text, builder, is_whole=True)
+        else:
+            add_paragraphs(text, builder)
     attached = [name for part in message.iter_attachments() if (name := part.get_filename())]
     if attached:
         builder.add(f"Attachments: {', '.join(attached)}")

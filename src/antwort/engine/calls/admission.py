@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from antwort.engine.budget import Budget
 from antwort.engine.calls.totals import Totals
 from antwort.engine.output.emitter import ModelCall
 from antwort.engine.plan import Plan
@@ -78,7 +79,7 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         if (asks or target.suspends) and (hindrance := self._hindrance(target, asks=asks)) is not None:
             return hindrance
         totals, most, budget = self._totals, self._plan.max_tool_calls, self._plan.ctx.budget
-        if (most is not None and totals.tool_calls >= most) or (budget is not None and not budget.take_call()):
+        if (most is not None and totals.tool_calls >= most) or (isinstance(budget, Budget) and not budget.take_call()):
             totals.without_tools = True  # none is offered any more
         if totals.without_tools:
             return "The limit of function calls for this response is reached. Answer with what you have."

@@ -1,8 +1,13 @@
-"""What somebody has said to a call that waits."""
+"""What calls ask somebody, and what is said to them."""
 
+import time
+from collections.abc import Iterable
+
+from antwort.engine.plan import Plan
 from antwort.errors import BadRequestError
 from antwort.functions import ToolResult
-from antwort.storage.base import Question
+from antwort.storage.base import JournalEntry, Question
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 
 _DECLINED = "The user does not want this call to be made."
@@ -34,6 +39,44 @@ class Answer:
             reason = str(self._said.get("reason") or "")
             return ToolResult.error(f"{_DECLINED} {reason}".strip(), "denied")
         return ToolResult(str(self._said.get("text", "")))
+
+
+def apply_answer(record: CallRecord, answer: Answer) -> None:
+    """Take what was said to a call that waits: its result, or that it may be made now."""
+    if answer.approved:
+        record.approve()
+        return
+    result = answer.result()
+    record.end(result.output, result.status)
+
+
+def is_waiting(entry: JournalEntry) -> bool:
+    """Tell whether an entry is a call that waits for somebody."""
+    return entry.call is not None and entry.call.is_waiting
+
+
+def questions_of(entries: Iterable[JournalEntry], plan: Plan) -> list[Question]:
+    """Return what calls wait for that somebody has to say."""
+    questions = []
+    for entry in entries:
+        call = entry.call
+        if call is None or (wait := call.waiting) is None or call.question is None:
+            continue
+        if wait.kind == "question" or wait.kind == "approval":  # noqa: PLR1714 - so it is known to be one
+            questions.append(
+                Question(
+                    id=call.question,
+                    tenant=plan.ctx.tenant,
+                    response_id=plan.response.id,
+                    call_id=call.call_id,
+                    root_id=plan.root_id,
+                    kind=wait.kind,
+                    body=wait.body,
+                    created_at=call.waiting_since or int(time.time()),
+                    expires_at=call.expires_at,
+                )
+            )
+    return questions
 
 
 def checked_answer(question: Question, answer: JSON, param: str = "answer") -> JSON:

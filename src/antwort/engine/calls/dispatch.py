@@ -8,66 +8,37 @@ from itertools import count
 import msgspec
 from msgspec.structs import replace
 
-from antwort.concurrency.letting_go import is_many, let_go
-from antwort.context import Source, Sources
+from antwort.concurrency.large_work import MUCH, is_many, let_go
+from antwort.context import Progress, Source
 from antwort.context.suspension import Suspension
-from antwort.engine.calls.answers import Answer
-from antwort.engine.calls.items import OWN, call_item, found_fields, output_item
-from antwort.engine.calls.nested_calls import (
-    ANSWERED,
-    NESTED,
-    CallServices,
-    NestedCalls,
-    answer_of,
-    goes_on,
-    nested_questions,
-)
-from antwort.engine.calls.progress import CallProgress
-from antwort.engine.calls.state import FOR_OTHERS, interrupt, is_waiting
-from antwort.engine.output.emitter import ModelCall
+from antwort.engine.calls.answers import Answer, is_waiting
+from antwort.engine.calls.items import OWN, EndedItem, ItemEvents, begin_events, call_item, ended_item
+from antwort.engine.calls.lifecycle import NESTED, CallLifecycle, NextStep, ServerCall, interrupt
+from antwort.engine.calls.nested_calls import NestedCalls, nested_questions
+from antwort.engine.output.emitter import Emitter, ModelCall
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.engine.tools.tool_choice import Choice
-from antwort.functions import FunctionSpec, Hosted, ToolResult
+from antwort.functions import Image, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
+from antwort.types import JSON
 from antwort.wire.client_tools import CALLS
 from antwort.wire.items import failed_status
 
 logger = logging.getLogger(__name__)
 
 
-class ServerCall(msgspec.Struct, frozen=True):
-    """A call that has begun: its item is told, its entry is in the journal."""
-
-    record: CallRecord
-    """The call as its entry has it: what comes of it is noted there."""
-    entry: JournalEntry
-    target: Target | None
-    spec: FunctionSpec | None
-    """What is known of the function, if it is one of ours."""
-    face: Hosted | None
-    """How the function shows itself to clients, if it does."""
-    sources: Sources
-    """What an answer may cite; those that this call adds are noted apart."""
-    refusal: str | None
-    """Why it is not executed; the model reads this instead of a result."""
-    position: int
-    """Where its entry stands in the journal."""
-    output_index: int = -1
-    """Where its item stands in the output; -1 if it has none."""
-    attached: bool = False
-    """Whether it was begun before, and goes on now."""
-
-    @property
-    def goes_on(self) -> bool:
-        """Tell whether the call is executed again after a crash."""
-        return goes_on(self.target)
+PROGRESS = "antwort:progress"
+"""The event that tells how far a call is."""
+_PAUSE = 0.1
+"""Seconds between two such events of a call; what a function tells more often is left out, but not that it is done."""
 
 
-class Dispatch(CallServices, frozen=True, eq=False, dict=True):
+class Dispatch(msgspec.Struct, frozen=True, eq=False):
     """Owns the calls of one turn: it begins, executes and ends them, and stores each step before it is told."""
 
+    _life: CallLifecycle
     _given: dict[int, str] = msgspec.field(default_factory=dict)
     """What calls of this turn have given as the answer, by their positions in the journal."""
     _waiting: set[int] = msgspec.field(default_factory=set)
@@ -83,15 +54,15 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
                 ready.append(call)
             if call.spec is None or not call.spec.attach:  # others find again what they have begun
                 watched[made.name, made.arguments] = call.record
-        if self.is_followed:
-            self.keep()
-            await self.journal.save()  # a call is known to have started before it starts
-            await self.emitter.flush()
+        if self._life.is_followed:
+            self._life.before_write()
+            await self._life.journal.save()  # a call is known to have started before it starts
+            await self._life.emitter.flush()
         if len(ready) == 1:  # nearly always
             await self._execute_group(ready)
         else:
             await self._execute_all(_grouped(ready))
-        self.totals.repetition.note_turn(watched)
+        self._life.totals.repetition.note_turn(watched)
 
     async def finish_started(self) -> None:
         """Go on after a crash, or when what was waited for is there.
@@ -99,40 +70,38 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         Calls that were under way are executed again, if they can be; the others are told to be interrupted. A call
         that waits goes on waiting, unless it is answered.
         """
-        again: list[list[ServerCall]] = []
-        for position, entry in enumerate(self.journal.entries):
+        life, again = self._life, list[list[ServerCall]]()
+        for position, entry in enumerate(life.journal.entries):
             record = entry.call
             if record is None:
                 continue
-            if record.answer is not None and record.turn == self.totals.turns:
+            if record.answer is not None and record.turn == life.totals.turns:
                 self._given[position] = record.answer
             if record.is_over or entry.direction == NESTED:  # those are their callers' to go on with
                 continue
             call = self._begun_before(record, entry, position)
-            wait, answer = record.waiting, self.answers.get(record.question or "")
-            if wait is None or wait.kind in FOR_OTHERS:
-                if call.goes_on:
-                    again.append([call])
-                    continue
-                interrupt(entry, self.emitter)
-            elif answer is None:
+            step = life.go_on(record, call.target)
+            if step is NextStep.WAIT:
                 self._waiting.add(position)
-                continue
-            elif wait.kind == "approval" and answer.approved:
+            elif step is NextStep.GO_ON:
+                again.append([call])
+            elif step is NextStep.BEGIN:
                 again.append([replace(self._approved(call), attached=False)])
-                continue
             else:
-                self._end(call, answer.result(), {})
-            self.keep()
-            await self.journal.save_at(position)
-        await self.journal.save()  # what was approved is known to have started before it starts
+                if step is NextStep.END:
+                    self._end(call, life.answer_result(record), {})
+                else:
+                    interrupt(entry, life.emitter)
+                life.before_write()
+                await life.journal.save_at(position)
+        await life.journal.save()  # what was approved is known to have started before it starts
         await self._execute_all(again)
-        await self.emitter.flush()
+        await life.emitter.flush()
 
     @property
     def waiting(self) -> list[JournalEntry]:
         """The entries of the calls that wait for somebody."""
-        return list(filter(is_waiting, self.journal.entries))
+        return list(filter(is_waiting, self._life.journal.entries))
 
     @property
     def is_last(self) -> bool:
@@ -145,7 +114,7 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         return self._given[max(self._given)] if self._given else None
 
     async def _execute_all(self, groups: Iterable[list[ServerCall]]) -> None:
-        await _for_each(_lanes(groups), self._execute_lane, limit=self.parallel)
+        await _for_each(_lanes(groups), self._execute_lane, limit=self._life.parallel)
 
     async def _execute_lane(self, lane: Sequence[list[ServerCall]]) -> None:
         """Execute calls one after the other."""
@@ -158,41 +127,50 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
         result = await self._run(leader)
         noted = leader.sources.noted()
         for call in group:
+            call.record.images = leader.record.images
             self._end(call, result, noted)
-            if self.longest_arguments is not None and len(call.record.arguments) > self.longest_arguments:
-                await self.leaving.keep_arguments(call.position, self.longest_arguments)
-            if self.is_followed:
+            if self._life.longest_arguments is not None and len(call.record.arguments) > self._life.longest_arguments:
+                await self._life.leaving.keep_arguments(call.position, self._life.longest_arguments)
+            if self._life.is_followed:
                 await self._store_end(call, result)
-        if self.is_followed:
-            await self.emitter.flush()
+        if self._life.is_followed:
+            await self._life.emitter.flush()
 
     async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
-        self.keep()
-        if result.suspension is not None or (call.face is not None and call.face.output_item is not None):
-            self.journal.change(call.position)  # there is an entry more
-            await self.journal.save()
+        self._life.before_write()
+        if result.suspension is not None or (call.hosted is not None and call.hosted.output_items):
+            self._life.journal.change(call.position)  # there is an entry more
+            await self._life.journal.save()
         else:
-            await self.journal.save_at(call.position)
+            await self._life.journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
         target, spec, record = call.target, call.spec, call.record
         if call.refusal is not None or target is None or target.executor is None or spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
-        plan, progress, emit, say = self.plan, None, self.plan.ctx.emit, self._say
-        if plan.shown.progress and self.emitter.events.enabled:
-            progress = CallProgress(self.emitter, record.call_id, record.name)
+        life = self._life
+        plan, progress, emit, say = life.plan, None, life.plan.ctx.emit, self._say
+        events, send_event = None, plan.ctx.send_event
+        if life.emitter.events.enabled:
+            events = self._item_events(call)
+        if events is not None:
+            send_event = events.send
+        if plan.shown.progress and life.emitter.events.enabled:
+            progress = CallProgress(life.emitter, record.call_id, record.name)
             emit = progress.emit
-        nested = NestedCalls(self, record.call_id, call.sources, call.attached, emit, say)
+        nested = NestedCalls(life, record.call_id, call.sources, call.attached, emit, say)
         ctx = replace(
             plan.ctx,
             call_id=record.call_id,
             options=plan.options_of(target),
             sources=call.sources,
             origin=plan,
-            fence=self.journal.fence,
+            fence=life.journal.fence,
             attached=call.attached,
             emit=emit,
             say=say,
+            send_event=send_event,
+            sees_images=life.sees_images,
             child_numbers=count(),
             follows_references=plan.toolset.follows_references,
             function_calls=nested,
@@ -200,10 +178,14 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
             measure_room=self._measure_room,
         )
         try:
-            result = await self.run(record, target, ctx)
+            result = await life.run(record, target, ctx)
         finally:
             if progress is not None:
                 progress.close()
+            if events is not None:
+                events.close()
+        if result.images:
+            record.images = await _image_parts(result.images)
         if is_many(result.value):  # its text is what counts here
             held = [result.value]
             result = replace(result, value=None)
@@ -221,83 +203,88 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
 
     async def _measure_room(self) -> int | None:
         """Return how many characters the result of each call of this turn may have."""
-        turn = self.totals.turns
-        said = (entry.call for entry in self.journal.said() if entry.direction == "output")
+        turn = self._life.totals.turns
+        said = (entry.call for entry in self._life.journal.said() if entry.direction == "output")
         calls = sum(call is not None and call.turn == turn for call in said)
-        return await self.room(max(1, calls))
+        return await self._life.room(max(1, calls))
 
     async def _say(self, text: str) -> None:
         """Say something to the user that the model does not read."""
-        self.show(self.emitter.commentary(text))
-        if self.plan.response.background:
-            self.keep()
-        await self.journal.save()
-        await self.emitter.flush()
+        self._life.show(self._life.emitter.commentary(text))
+        if self._life.plan.response.background:
+            self._life.before_write()
+        await self._life.journal.save()
+        await self._life.emitter.flush()
 
     def _begin(self, call: ModelCall, turn: Sequence[ModelCall], choice: Choice) -> ServerCall:
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
-        name, arguments = call.name, call.arguments
-        target = self.plan.toolset.targets.get(name)
-        asks = target is not None and self.admission.needs_approval(target)
-        refusal = self.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
-        record = CallRecord(call.call_id, name, arguments, self.totals.turns)
-        asks = asks and refusal is None
-        if asks and target is not None:
-            self.ask_approval(record, target)
-        begun = self._noted(record, target, refusal)
-        if not asks:
-            return self._shown(begun)
+        life, name, arguments = self._life, call.name, call.arguments
+        target = life.plan.toolset.targets.get(name)
+        asks = target is not None and life.admission.needs_approval(target)
+        refusal = life.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
+        record = CallRecord(call.call_id, name, arguments, life.totals.turns)
+        if not asks or target is None or refusal is not None:
+            return self._shown(self._noted(record, target, refusal))
+        life.ask_approval(record, target)
+        begun = self._noted(record, target)
         self._waiting.add(begun.position)
         return begun
 
-    def _noted(self, record: CallRecord, target: Target | None, refusal: str | None = None) -> ServerCall:
+    def _noted(
+        self, record: CallRecord, target: Target | None, refusal: str | None = None, *, attached: bool = False
+    ) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
-        spec, face = (None, None) if target is None else (target.spec, target.face)
-        item = call_item(record.call_id, record.name, record.arguments, face if refusal is None else None)
-        entry = JournalEntry("output", item, visible=False, call=record)
-        position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
-        return ServerCall(record, entry, target, spec, face, sources, refusal, position)
+        hosted = None if target is None or refusal is not None else target.hosted
+        item = call_item(record, hosted)
+        return self._life.begin(record, target, item, refusal=refusal, attached=attached)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
-        item, face = call.entry.item, call.face
-        if item["type"] == OWN and not self.plan.shown.calls:
+        item, hosted = call.entry.item, call.hosted
+        if item["type"] == OWN and not self._life.plan.shown.calls:
             return call
         if item["type"] == OWN and call.target is not None and call.target.suspends:
             return call  # it is shown when it waits, so that a client can answer it
         call.entry.visible = True
-        if face is None or item["type"] != face.item:
-            return replace(call, output_index=self.emitter.add(item))
-        index = self.emitter.hosted_call(item, face.phases, face.streamed_field)
-        return replace(call, output_index=index)
+        emitter = self._life.emitter
+        if hosted is None or item["type"] != hosted.item:
+            return replace(call, output_index=emitter.add(item))
+        events = begin_events(call.record.name, hosted, item) if emitter.events.enabled else ()
+        return replace(call, output_index=emitter.hosted_call(item, hosted.arriving, events))
+
+    def _item_events(self, call: ServerCall) -> ItemEvents | None:
+        """Return where events of the call's item go; None if it has no item of its own."""
+        hosted, item, emitter = call.hosted, call.entry.item, self._life.emitter
+        if hosted is None or hosted.item != item["type"] or call.output_index < 0:
+            return None
+        return ItemEvents(emitter, item, call.output_index, call.record.name)
 
     def _approved(self, call: ServerCall) -> ServerCall:
-        """Begin a call that may be made now. If the process ends meanwhile, it was begun like any other."""
-        call.record.waiting = None
-        self.journal.change(call.position)
+        """Begin a call that may be made now."""
+        call.record.begin()
+        self._life.journal.change(call.position)
         return self._shown(call)
 
     async def resume(self, calls: Iterable[ResumedCall]) -> None:
         """Go on with calls of the response before whose own calls have their answers now."""
-        known = {entry.call.call_id for entry in self.journal.entries if entry.call is not None}
+        known = {entry.call.call_id for entry in self._life.journal.entries if entry.call is not None}
         begun = []
         for resumed in calls:
             before = resumed.record
             if before.call_id in known:
                 continue
             record = CallRecord(before.call_id, before.name, before.arguments, said_before=True, told=True)
-            call = self._noted(record, resumed.target)
+            begun.append([self._noted(record, resumed.target, attached=True)])
             for entry in resumed.nested:
-                self.journal.note(entry)
-            begun.append([replace(call, attached=True)])
-        self.keep()
-        await self.journal.save()
+                self._life.journal.note(entry)
+        self._life.before_write()
+        await self._life.journal.save()
         await self._execute_all(begun)
 
     async def execute_approved(self, calls: Iterable[ApprovedCall]) -> None:
         """Make the calls, or do not, that were waiting in the response before for somebody to say so."""
-        known = {entry.call.call_id for entry in self.journal.entries if entry.call is not None}
-        said = {item.get("call_id") for item in self.plan.window if item.get("type") in CALLS}
+        known = {entry.call.call_id for entry in self._life.journal.entries if entry.call is not None}
+        said = {item.get("call_id") for item in self._life.plan.window if item.get("type") in CALLS}
         begun = []
         for approved in calls:
             question, body = approved.question, approved.question.body
@@ -312,81 +299,105 @@ class Dispatch(CallServices, frozen=True, eq=False, dict=True):
                 self._end(call, ToolResult.error("Another response makes this call.", "denied"), {})
             else:
                 begun.append([self._shown(call)])
-        self.keep()
-        await self.journal.save()
-        await self.emitter.flush()
+        self._life.before_write()
+        await self._life.journal.save()
+        await self._life.emitter.flush()
         await self._execute_all(begun)
 
     def _begun_before(self, record: CallRecord, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
-        target = self.plan.toolset.targets.get(record.name)
         return ServerCall(
             record,
             entry,
-            target,
-            None if target is None else target.spec,
-            None if target is None else target.face,
-            self.plan.ctx.sources.noting(),
-            None,
+            self._life.plan.toolset.targets.get(record.name),
+            self._life.plan.ctx.sources.noting(),
             position,
-            self.emitter.replace(entry.item),
+            output_index=self._life.emitter.replace(entry.item),
             attached=True,
         )
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
         """Fill the item and the journal entry of a call with the result, and with the sources that it shows."""
-        record, item, face = call.record, call.entry.item, call.face
+        record, item, hosted = call.record, call.entry.item, call.hosted
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return
-        record.end(result.output, result.status)
-        if call.spec is not None and call.spec.ends_agent and not result.is_error:
-            self._give(call, answer_of(result))
-            record.output = ANSWERED
-        if noted:
-            record.sources = msgspec.to_builtins(noted, str_keys=True)
-        if item["type"] == OWN:
-            item["status"] = failed_status(OWN) if result.is_error else "completed"
-            item["output"] = record.output
+        if (given := self._life.end(record, call.target, result, noted)) is not None:
+            self._give(call, given)
+        ended = None
+        if hosted is not None and hosted.item == item["type"]:
+            ended = ended_item(record, hosted, result, self._life.plan.include)
+            item.update(ended.fields, status=ended.status)
+            record.unasked = ended.unasked or None
         else:
-            if face is not None and face.item == item["type"]:
-                found, unasked = found_fields(record.name, face, result, self.plan.include)
-                item.update(found)
-                if unasked:
-                    record.unasked = unasked
-            # What came of it is said by the second item, if there is one.
-            whole = face is not None and (face.output_field is not None or bool(face.output_fields))
-            failed = result.is_error and not whole
-            item["status"] = failed_status(str(item["type"])) if failed else "completed"
-        if call.output_index >= 0 and not record.told:
-            if face is not None and face.output_item is None and not result.is_error:
-                self.emitter.phase(call.output_index, str(item["type"]), "completed")
-            self.emitter.done(call.output_index)
-        if face is None or face.output_item is None:
-            return
-        if call.output_index >= 0 or record.told:
-            self._show_output(call, face, result)
+            item["status"] = failed_status(str(item["type"])) if result.is_error else "completed"
+            if item["type"] == OWN:
+                item["output"] = record.output
+        if call.output_index >= 0 or ended is not None:
+            self._show_end(call, ended)
 
-    def _show_output(self, call: ServerCall, face: Hosted, result: ToolResult) -> None:
-        """Show the result of a call as an item of its own, which the model has read already."""
-        record = call.record
-        item = output_item(record.call_id, record.name, record.arguments, face, result)
-        self.emitter.done(self.emitter.add(item))
-        self.show(item)
+    def _show_end(self, call: ServerCall, ended: EndedItem | None) -> None:
+        """Tell of the end of a call, if clients see it, and show further items, which the model has read already."""
+        index, item, was_done, emitter = call.output_index, call.entry.item, call.record.told, self._life.emitter
+        if index >= 0 and not was_done:
+            for event in ended.events if ended is not None and emitter.events.enabled else ():
+                emitter.item_event(index, item, event)
+            emitter.done(index)
+        if ended is not None and (index >= 0 or was_done):
+            for further in ended.further:
+                emitter.done(emitter.add(further))
+                self._life.show(further)
 
     def _wait(self, call: ServerCall, suspension: Suspension) -> None:
         """Note what a call waits for. A question is shown as a call that the client can answer."""
         record = call.record
         self._waiting.add(call.position)
         if suspension.kind == "calls":
-            record.asked = nested_questions(self.journal.entries, record.call_id)
-        if not self.wait(record, suspension):
+            record.asked = nested_questions(self._life.journal.entries, record.call_id)
+        if not self._life.wait(record, suspension):
             return
         if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
             call.entry.item["status"], record.told = "completed", True
-            self.emitter.done(call.output_index)
+            self._life.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
-            self.show_question(record)
+            self._life.show_question(record)
+
+
+class CallProgress:
+    """Takes the progress of one call, from whichever thread, and tells of it until the call is over."""
+
+    def __init__(self, emitter: Emitter, call_id: str, name: str) -> None:
+        self._emitter = emitter
+        self._call = {"call_id": call_id, "name": name}
+        self._loop = asyncio.get_running_loop()
+        self._last = -_PAUSE
+        self._sending: set[asyncio.Task[None]] = set()
+        self._over = False
+
+    def emit(self, progress: Progress) -> None:
+        """Take a sign of life."""
+        self._loop.call_soon_threadsafe(self._tell, progress)
+
+    def close(self) -> None:
+        """Tell nothing more: the call is over."""
+        self._over = True
+
+    def _tell(self, progress: Progress) -> None:
+        now = self._loop.time()
+        if self._over or (now - self._last < _PAUSE and progress.fraction != 1):
+            return
+        self._last = now
+        self._emitter.events.emit(PROGRESS, **self._call, message=progress.message, fraction=progress.fraction)
+        sending = self._loop.create_task(self._emitter.flush())
+        self._sending.add(sending)
+        sending.add_done_callback(self._sending.discard)
+
+
+async def _image_parts(images: Sequence[Image]) -> list[JSON]:
+    """Return images as parts of content; what is large is written on a thread."""
+    if sum(len(image.data) for image in images) < MUCH:
+        return [image.part() for image in images]
+    return await asyncio.to_thread(lambda: [image.part() for image in images])
 
 
 def _grouped(calls: Iterable[ServerCall]) -> list[list[ServerCall]]:

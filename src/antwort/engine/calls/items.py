@@ -1,15 +1,19 @@
-"""The items of calls that the server executes: as they begin, and what they tell of the result."""
+"""The items of calls that the server executes: as they begin, and what they say of the result."""
 
+import functools
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from antwort.functions import Hosted, ToolResult
+from antwort.engine.output.emitter import Emitter
+from antwort.functions import HostedCall, HostedTool, ItemEvent, ToolResult
 from antwort.storage.base import JournalEntry
+from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.ids import new_id
+from antwort.wire.items import failed_status
 
 logger = logging.getLogger(__name__)
 
@@ -19,83 +23,114 @@ _OURS = frozenset({"id", "type", "status"})
 """The fields of an item that no function sets."""
 
 
-def call_item(call_id: str, name: str, arguments: str, face: Hosted | None) -> JSON:
+def call_item(call: CallRecord, tool: HostedTool | None) -> JSON:
     """Return the item of a call that begins."""
-    if face is None or face.item is None:
+    if tool is None or tool.item is None:
         return {
             "id": new_id("afc"),
             "type": OWN,
             "status": "in_progress",
-            "name": name,
-            "arguments": arguments,
+            "name": call.name,
+            "arguments": call.arguments,
             "output": "",
             "content": [],
         }
-    prefix = "".join(word[:1] for word in face.item.split("_") if word != "call")
-    fields = _described(name, arguments, face)
-    if face.output_item is not None:
-        shown = {} if face.output_fields or face.output_field is not None else {"arguments": arguments}
-        fields = {"call_id": call_id, **shown, **fields}
-    return {"id": new_id(prefix), "type": face.item, "status": "in_progress", **fields}
-
-
-def output_item(call_id: str, name: str, arguments: str, face: Hosted, result: ToolResult) -> JSON:
-    """Return the item that shows the result of a call."""
-    item: JSON = {"id": new_id("item"), "type": face.output_item, "status": "completed", "call_id": call_id}
-    if face.output_fields:
-        fields = _failed(name, face, result.output) if result.is_error else _fields(name, result.item)
-        return {**item, **{key: value for key, value in fields.items() if key in face.output_fields}}
-    if face.output_field is not None:
-        return {**item, "status": "incomplete" if result.is_error else "completed", face.output_field: result.output}
-    part: JSON = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
-    fields = _described(name, arguments, face)
-    item["output"] = [part]
-    item.update((name, value) for name, value in fields.items() if name not in item and name != "arguments")
+    item: JSON = {"id": new_id(_prefix(tool.item)), "type": tool.item, "status": "in_progress"}
+    if tool.output_items:
+        item["call_id"] = call.call_id
+    try:
+        item.update(_fields(call.name, tool.begin(_made(call))))
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: `begin` has failed; the item has no fields of its own", call.name)
     return item
 
 
-def _decoded(arguments: str) -> JSON:
+def _made(call: CallRecord) -> HostedCall:
+    """Return a call as its tool gets it."""
+    return HostedCall(call.call_id, call.name, call.arguments)
+
+
+@functools.cache
+def _prefix(item_type: str) -> str:
+    """Return what ids of items of a type begin with."""
+    return "".join(word[:1] for word in item_type.split("_") if word != "call")
+
+
+def begin_events(function: str, tool: HostedTool, item: JSON) -> list[ItemEvent]:
+    """Return the events that follow when the item of a call was added."""
     try:
-        value = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _described(function: str, arguments: str, face: Hosted) -> JSON:
-    """Return what a function says about a call that begins."""
-    if face.describe is None:
-        return {}
-    try:
-        return _fields(function, face.describe(_decoded(arguments)))
-    except BaseException:  # a provider's own code, and no reason for a response to fail
-        logger.exception("function %s: `describe` has failed; the item has no fields of its own", function)
-        return {}
-
-
-def _failed(function: str, face: Hosted, text: str) -> JSON:
-    """Return what a function shows of a call that has failed."""
-    if face.output_of_error is None:
-        return {}
-    try:
-        return _fields(function, face.output_of_error(text))
-    except BaseException:  # a provider's own code, and no reason for a response to fail
-        logger.exception("function %s: `output_of_error` has failed; the item has no fields of its own", function)
-        return {}
-
-
-def found_fields(function: str, face: Hosted, result: ToolResult, asked: frozenset[str]) -> tuple[JSON, JSON]:
-    """Return what the item of a call tells about its result, and what it tells to whoever asks for more.
-
-    The latter are fields by the value of `include` that shows them.
-    """
-    try:
-        fields = _fields(function, result.item)
-        own = {name: value for name, value in fields.items() if name not in face.output_fields}
-        return _gated(own, face.includes, asked)
+        return [event for event in tool.events(item) if is_sendable(function, event)]
     except BaseException:
-        logger.exception("function %s: the item of its result cannot be read", function)
-        return {}, {}
+        logger.exception("function %s: `events` has failed; the item has none", function)
+        return []
+
+
+def is_sendable(function: str, event: ItemEvent) -> bool:
+    """Tell whether an event of a function can be sent; if not, that is logged."""
+    try:
+        if event.data:
+            msgspec.json.encode(event.data)
+    except Exception as error:  # noqa: BLE001 - a value may be anything, and raise anything
+        kind = type(error).__name__
+        logger.error("function %s: its event '%s' is no JSON: %s", function, event.kind, kind)  # noqa: TRY400
+        return False
+    return True
+
+
+class ItemEvents:
+    """Sends the events that a function has for the item of its call, until the call is over."""
+
+    def __init__(self, emitter: Emitter, item: JSON, index: int, function: str) -> None:
+        self._emitter = emitter
+        self._item = item
+        self._index = index
+        self._function = function
+        self._over = False
+
+    async def send(self, kind: str, data: Mapping[str, Any], part: str | None) -> None:
+        """Send an event."""
+        event = ItemEvent(kind, data, part)
+        if not self._over and is_sendable(self._function, event):
+            self._emitter.item_event(self._index, self._item, event)
+            await self._emitter.flush()
+
+    def close(self) -> None:
+        """Send nothing more: the call is over."""
+        self._over = True
+
+
+class EndedItem(msgspec.Struct, frozen=True):
+    """What the items of a call say when it has ended."""
+
+    fields: JSON
+    unasked: JSON
+    """Fields that only those see who ask for them, by the value of `include` that shows them."""
+    status: str
+    events: Sequence[ItemEvent] = ()
+    further: Sequence[JSON] = ()
+    """Further items, as a whole."""
+
+
+def ended_item(call: CallRecord, tool: HostedTool, result: ToolResult, asked: frozenset[str]) -> EndedItem:
+    """Return what the items of a hosted call say of its result; `asked` is what the request wants included."""
+    name, failed = call.name, result.is_error
+    status = failed_status(str(tool.item)) if failed else "completed"
+    try:
+        end = tool.end(_made(call), result)
+        fields, unasked = _gated(_fields(name, end.fields), tool.includes, asked)
+        events = [event for event in end.events_after(failed=failed) if is_sendable(name, event)]
+        further = [_further_item(call, item) for item in end.items] if end.items else ()
+        return EndedItem(fields, unasked, end.status or status, events, further)
+    except BaseException:  # a provider's own code, and no reason for a response to fail
+        logger.exception("function %s: the items of its result cannot be made", name)
+        return EndedItem({}, {}, status, (), [_further_item(call, {"type": kind}) for kind in tool.output_items])
+
+
+def _further_item(call: CallRecord, given: Mapping[str, Any]) -> JSON:
+    kind, status = str(given["type"]), str(given.get("status") or "completed")
+    item: JSON = {"id": new_id("item"), "type": kind, "status": status, "call_id": call.call_id}
+    item.update(_fields(call.name, {name: given[name] for name in given if name not in item}))
+    return item
 
 
 def is_own_call(entry: JournalEntry) -> bool:
@@ -138,40 +173,24 @@ def _fields(function: str, given: Any) -> JSON:
     return fields
 
 
-def read_arguments(function: str, face: Hosted, item: JSON) -> str | None:
+def read_arguments(function: str, tool: HostedTool, item: JSON) -> str | None:
     """Return the arguments of a call that a client sends back as its item; None if the item is not the function's."""
-    if face.read_arguments is None:
-        shown = item.get("arguments")
-        return shown if isinstance(shown, str) else None
     try:
-        given = face.read_arguments(item)
-        return None if given is None else msgspec.json.encode(dict(given)).decode()
+        given = tool.read_arguments(item)
+        return given if given is None or isinstance(given, str) else msgspec.json.encode(dict(given)).decode()
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: `read_arguments` has failed; the model does not read the call again", function)
         return None
 
 
-def read_output(function: str, face: Hosted, item: JSON) -> str | None:
+def read_output(function: str, tool: HostedTool, item: JSON) -> str | None:
     """Return what the model reads of the result that an item shows; None if it shows none."""
     try:
-        if face.read_output is not None:
-            text = face.read_output(item)
-        elif face.output_field is not None:
-            text = item.get(face.output_field)
-        else:
-            text = _joined(item.get("output"))
+        text: object = tool.read_output(item)
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: `read_output` has failed; the model does not read the result again", function)
         return None
     return text if isinstance(text, str) else None
-
-
-def _joined(output: Any) -> str | None:
-    """Return a text, or the texts of a list of parts."""
-    if not isinstance(output, list):
-        return output if isinstance(output, str) else None
-    texts = [part.get("text") for part in output if isinstance(part, dict)]
-    return "\n".join(text for text in texts if isinstance(text, str))
 
 
 def _gated(fields: JSON, includes: Mapping[str, str], asked: frozenset[str]) -> tuple[JSON, JSON]:

@@ -10,8 +10,9 @@ from typing import NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from antwort.backends.tokens import estimate_items
-from antwort.context.run_services import Values, Variables
+from antwort.backends.tokens import IMAGE, estimate_items
+from antwort.context.values import Values
+from antwort.context.variables import Variables
 from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
@@ -34,6 +35,8 @@ _FRAME = 60
 _UNKNOWN = "var_" + "0" * 48
 """A reference that is not made yet, for measuring."""
 _PIECE = 2**16
+_IMAGE = 4 * IMAGE
+"""Characters of text that an image takes the room of, about."""
 
 
 class Size(NamedTuple):
@@ -93,7 +96,9 @@ class LeavingCalls(msgspec.Struct, eq=False):
     @property
     def said(self) -> int:
         """Characters that calls of the response have brought into the window, about."""
-        return sum(len(call.arguments) + len(call.output or "") for _, _, call in self._calls())
+        calls = [call for _, _, call in self._calls()]
+        images = sum(len(call.images) for call in calls if call.images)
+        return _IMAGE * images + sum(len(call.arguments) + len(call.output or "") for call in calls)
 
     async def leave(self, room: Room) -> bool:
         """Let calls of earlier turns leave, the oldest first, until there is room; return whether any has."""
@@ -157,6 +162,8 @@ class LeavingCalls(msgspec.Struct, eq=False):
                 break
             shown = (before or {}).get(position) or call.shown or {}
             short = {name: _told(_said(call, name), head, shown.get(name)) for name in _FIELDS}
+            if call.images and "output" not in shown and short["output"] is None:
+                short["output"] = _without_images(call)
             short = {name: told for name, told in short.items() if told is not None}
             if not short:
                 continue
@@ -253,6 +260,16 @@ def _told(text: str, head: int, before: JSON | None = None) -> JSON | None:
         return None
     kept = {"$ref": _UNKNOWN} if before is None else {name: before[name] for name in _KEPT if name in before}
     return {**kept, "size": len(text.encode(errors="replace")), "head": text[:head]}
+
+
+def _without_images(call: CallRecord) -> JSON:
+    """Return what the model is to read in the place of an output that is long only by its images."""
+    text = call.output or ""
+    return {
+        "left_out": "Its images; call again if you need them.",
+        "size": len(text.encode(errors="replace")),
+        "head": text,
+    }
 
 
 def _line(call: CallRecord) -> str:

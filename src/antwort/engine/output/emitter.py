@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeVar
@@ -15,9 +15,10 @@ from antwort.backends.pieces import Pieces
 from antwort.backends.usage import logprobs_size
 from antwort.context import Sources
 from antwort.engine.history import model_items
-from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item, tell_commands
+from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item
 from antwort.engine.output.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.engine.window import compaction_item
+from antwort.functions import ItemEvent
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.client_tools import ClientTool
@@ -415,27 +416,28 @@ class Emitter:
                 return index
         return -1
 
-    def hosted_call(self, item: JSON, phases: Sequence[str], field: str | None) -> int:
-        """Begin the item of a call that the server executes, and tell of its phases; a `field` is told on its own."""
-        text = None if field is None else item.get(field)
-        if field is None or not isinstance(text, str):
+    def hosted_call(self, item: JSON, arriving: Mapping[str, Any], events: Iterable[ItemEvent]) -> int:
+        """Begin the item of a call that the server executes, and send the events that say how fields of it arrive."""
+        if not self.events.enabled:
+            return self.add(item)
+        arrived = {name: item[name] for name in arriving if name in item}
+        if not arrived:
             index = self.add(item)
-            tell_commands(item, index, self.events)
-            for phase in phases:
-                self.phase(index, item["type"], phase)
-            return index
-        item[field] = ""  # it begins without what is about to be told
-        index = self.add(item)
-        item[field] = text
-        for phase in phases[:1]:
-            self.phase(index, item["type"], phase)
-        at = {"item_id": item["id"], "output_index": index}
-        if text:
-            self.events.emit(f"response.{item['type']}_{field}.delta", **at, delta=text)
-        self.events.emit(f"response.{item['type']}_{field}.done", **at, **{field: text})
-        for phase in phases[1:]:
-            self.phase(index, item["type"], phase)
+        else:
+            item.update((name, arriving[name]) for name in arrived)
+            index = self.add(item)
+            item.update(arrived)
+        for event in events:
+            self.item_event(index, item, event)
         return index
+
+    def item_event(self, index: int, item: JSON, event: ItemEvent) -> None:
+        """Send an event of an item."""
+        kind = event.type_of(item["type"])
+        if event.names_item:
+            self.events.emit(kind, **{"item_id": item["id"], "output_index": index, **event.data})
+        else:
+            self.events.emit(kind, **{"output_index": index, **event.data})
 
     def client_call(self, call_id: str, name: str, arguments: str, caller: JSON | None = None) -> JSON:
         """Write a call that the client can answer, as a whole, and return its item; `caller` is who has made it."""

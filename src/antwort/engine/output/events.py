@@ -122,7 +122,7 @@ def replay_item(item: JSON, index: int, events: Events) -> None:
             events.emit("response.custom_tool_call_input.delta", **at, delta=item["input"])
         events.emit("response.custom_tool_call_input.done", **at, input=item["input"])
     elif kind == _SHELL:
-        tell_commands(item, index, events)
+        _replay_commands(item, index, events)
     elif kind in {"message", "reasoning"}:
         for number, part in enumerate(item.get("summary") or ()):
             _replay_summary(part, {**at, "summary_index": number}, events)
@@ -134,10 +134,8 @@ def replay_item(item: JSON, index: int, events: Events) -> None:
     events.emit("response.output_item.done", output_index=index, item=item)
 
 
-def tell_commands(item: JSON, index: int, events: Events) -> None:
-    """Send the events of the commands of a shell; an item that has none has no such events."""
-    action = item.get("action") if item["type"] == _SHELL else None
-    for number, command in enumerate((action or {}).get("commands") or ()):
+def _replay_commands(item: JSON, index: int, events: Events) -> None:
+    for number, command in enumerate((item.get("action") or {}).get("commands") or ()):
         at = {"output_index": index, "command_index": number}
         events.emit("response.shell_call_command.added", **at, command="")
         events.emit("response.shell_call_command.delta", **at, delta=command)

@@ -6,8 +6,8 @@ from msgspec import Struct
 
 from antwort.context import Context
 from antwort.context.scopes import FUNCTIONS_CALL
-from antwort.engine.calls.answers import Answer, checked_answer
-from antwort.engine.calls.nested_calls import NESTED, apply_answer
+from antwort.engine.calls.answers import Answer, apply_answer, checked_answer
+from antwort.engine.calls.lifecycle import NESTED
 from antwort.engine.history import (
     APPROVAL_RESPONSE,
     answered_calls,

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from antwort.backends.chat.request import decoded_file, file_text
 from antwort.concurrency.large_work import LargeWork
-from antwort.context.run_services import Variable, Variables
+from antwort.context.variables import Variable, Variables
 from antwort.errors import BadRequestError, FunctionError
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON

@@ -13,8 +13,8 @@ from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.context.agents import AgentTask
-from antwort.context.run_services import Values
 from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
+from antwort.context.values import Values
 from antwort.engine.budget import Budget, Price
 from antwort.engine.history import (
     Recall,
@@ -320,7 +320,7 @@ class Planner:
         The deadline of responses holds for each agent below it.
         """
         ctx, budget = plan.ctx, plan.ctx.budget
-        if not self._has_run_time or ctx.deadline is None or budget is None:
+        if not self._has_run_time or ctx.deadline is None or not isinstance(budget, Budget):
             return plan
         seconds = budget.limits.seconds
         deadline = None if seconds is None else max(ctx.deadline, time.monotonic() + seconds - budget.seconds)
@@ -333,7 +333,7 @@ class Planner:
     async def _count_spent(self, plan: Plan, run_id: str) -> None:
         """Count what was spent before by a run that goes on."""
         budget = plan.ctx.budget
-        if budget is None:
+        if not isinstance(budget, Budget):
             return
         here = {plan.response.id}
         for record in await self._store.of_run(plan.ctx.tenant, run_id):

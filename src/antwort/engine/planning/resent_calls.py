@@ -1,7 +1,7 @@
 """Calls of the server that clients send back as items: the model reads them again as calls with their results.
 
 A client that keeps the history itself sends every item that it was given. What a call looked like to the model is known
-to the function only, so its wire face reads the item. Calls that calls have made themselves were never the model's.
+to the function only, so its `HostedTool` reads the item. Calls that calls have made themselves were never the model's.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -14,7 +14,7 @@ from msgspec import Struct
 from antwort.engine.calls.items import OWN, read_arguments, read_output
 from antwort.engine.history import INTERRUPTED
 from antwort.errors import BadRequestError
-from antwort.functions import FunctionSpec, Hosted
+from antwort.functions import FunctionSpec, HostedTool
 from antwort.functions.output import NOTHING, capped, encodable
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord
@@ -39,7 +39,7 @@ class _Resent(Struct):
     call_id: str
     name: str
     arguments: str
-    face: Hosted | None = None
+    tool: HostedTool | None = None
     result: JSON | None = None
     """The item that shows what came of it."""
     longest: int = _LONGEST
@@ -51,11 +51,11 @@ class _Resent(Struct):
 
     def _output(self) -> str:
         status = self.item.get("status")
-        if self.face is None:
+        if self.tool is None:
             output = self.item.get("output")
         else:
-            output = None if self.result is None else read_output(self.name, self.face, self.result)
-        if isinstance(output, str) and (output or status == "completed" or self.face is not None):
+            output = None if self.result is None else read_output(self.name, self.tool, self.result)
+        if isinstance(output, str) and (output or status == "completed" or self.tool is not None):
             return output or NOTHING
         if status in {"in_progress", "incomplete"}:
             return INTERRUPTED
@@ -96,8 +96,8 @@ class _Reading:
                 self._hidden.add(position)
             elif (call := self._call(item)) is not None:
                 self._calls[position] = call
-                if call.face is not None and call.face.output_item is not None:
-                    open_calls[call.face.output_item, call.call_id] = call
+                if call.tool is not None:
+                    open_calls |= dict.fromkeys(((kind, call.call_id) for kind in call.tool.output_items), call)
 
     def read(self, position: int, entry: JournalEntry) -> JournalEntry:
         """Return an entry as a call, if it is one; else as it is, unless it is not for the model."""
@@ -136,12 +136,12 @@ class _Reading:
         if item["type"] == OWN:
             return _own_call(item, call_id)
         for name, spec in self._showing(item["type"]):
-            face = spec.hosted
-            arguments = None if face is None else read_arguments(name, face, item)
-            if face is not None and arguments is not None:
-                result = item if face.output_item is None else None
+            tool = spec.hosted
+            arguments = None if tool is None else read_arguments(name, tool, item)
+            if tool is not None and arguments is not None:
+                result = None if tool.output_items else item
                 longest = spec.limits.max_output or _LONGEST
-                return _Resent(item, call_id, name, arguments, face, result, longest)
+                return _Resent(item, call_id, name, arguments, tool, result, longest)
         return _mcp_call(item, call_id) if item["type"] == _MCP else None
 
 

@@ -7,7 +7,7 @@ import msgspec
 
 from antwort.backends.model_names import ModelNames
 from antwort.config import AgentConfig, ApprovalPolicy, RunConfig
-from antwort.engine.budget import RunLimits
+from antwort.context.budget import RunLimits
 from antwort.engine.tools.targets import Toolset
 from antwort.errors import BadRequestError
 from antwort.types import JSON

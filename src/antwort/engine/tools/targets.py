@@ -10,7 +10,7 @@ from typing_extensions import override
 from antwort.backends.base import ToolDefinitions
 from antwort.engine.tools.callers import DIRECT, PROGRAMMATIC, read_callers, with_stubs
 from antwort.errors import BadRequestError, FunctionError, did_you_mean
-from antwort.functions import FunctionSpec, Hosted, ToolExecutor
+from antwort.functions import FunctionSpec, HostedTool, ToolExecutor
 from antwort.functions.absent import AbsentProviders
 from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
@@ -71,12 +71,12 @@ class Target(msgspec.Struct, frozen=True):
         return self.executor is None
 
     @property
-    def face(self) -> Hosted | None:
-        """How the function shows itself to clients, if it does."""
-        face = None if self.spec is None else self.spec.hosted
-        if face is not None and face.only_named and (self.options or {}).get("type") not in face.types:
+    def hosted(self) -> HostedTool | None:
+        """The hosted tool that the function is in this request, if it is one."""
+        hosted = None if self.spec is None else self.spec.hosted
+        if hosted is not None and hosted.only_named and (self.options or {}).get("type") not in hosted.types:
             return None
-        return face
+        return hosted
 
     @property
     def suspends(self) -> bool:
@@ -99,7 +99,7 @@ class Toolset(msgspec.Struct, frozen=True):
     client_tools: Mapping[str, ClientTool] = {}
     """Those among them whose calls are not plain ones."""
     includes: frozenset[str] = frozenset()
-    """The values of `include` that wire faces declare."""
+    """The values of `include` that hosted tools have."""
     groups: Mapping[str, frozenset[str]] = {}
     """Functions that came with the same tool of the request as others, and all of them."""
     named: frozenset[str] = frozenset()
@@ -298,16 +298,16 @@ class NamedTools:
                 param=f"{param}.type",
                 code="unsupported_tool",
             )
-        face = found.spec.hosted
-        _check(face, tool, param)
+        hosted = found.spec.hosted
+        _check(hosted, tool, param)
         self._hosted.append((tool, found))
-        for companion in (self._offer.by_name[name] for name in face.companions if name in self._offer.by_name):
-            if companion.spec.name in self._withheld:
+        for other in (self._offer.by_name[name] for name in hosted.offered_with if name in self._offer.by_name):
+            if other.spec.name in self._withheld:
                 continue
-            if companion.spec.hosted is not None and kind in companion.spec.hosted.types:
-                self._hosted.append((tool, companion))
-        said = {name: value for name, value in tool.items() if value is not None or name not in face.tool_defaults}
-        self._echo.append({**face.tool_defaults, **said})
+            if other.spec.hosted is not None and kind in other.spec.hosted.types:
+                self._hosted.append((tool, other))
+        said = {name: value for name, value in tool.items() if value is not None or name not in hosted.tool_defaults}
+        self._echo.append({**hosted.tool_defaults, **said})
 
     def add_hosted(self) -> None:
         """Add the functions behind hosted tools, once the names of all others are known."""
@@ -386,16 +386,15 @@ def follow_references(targets: Iterable[Target]) -> bool:
 
 
 def includes_of(targets: Iterable[Target]) -> frozenset[str]:
-    """Return the values of `include` that their wire faces declare."""
-    faces = (target.spec.hosted for target in targets if target.spec is not None)
-    return frozenset(value for face in faces if face is not None for value in face.includes)
+    """Return the values of `include` that hosted tools among them have."""
+    tools = (target.spec.hosted for target in targets if target.spec is not None)
+    return frozenset(value for tool in tools if tool is not None for value in tool.includes)
 
 
-def _check(face: Hosted, tool: JSON, param: str) -> None:
+def _check(hosted: HostedTool, tool: JSON, param: str) -> None:
     """Refuse a tool whose options cannot be used: its caller learns of it, not the model."""
     try:
-        if face.check is not None:
-            face.check(tool)
+        hosted.check(tool)
     except FunctionError as error:
         raise BadRequestError(str(error), param=param, code="invalid_value") from None
     except BadRequestError as error:

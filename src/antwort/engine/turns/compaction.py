@@ -17,7 +17,7 @@ from antwort.engine.turns.telemetry import TurnMetrics
 from antwort.engine.window import INSTRUCTING, SUMMARY, Seals, is_summary
 from antwort.errors import BadGatewayError, BadRequestError
 from antwort.observability import Tracer
-from antwort.observability.tracing import Attribute
+from antwort.observability.spans import Attribute
 from antwort.text.foreign_text import attached, one_line
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS, as_function

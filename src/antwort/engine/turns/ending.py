@@ -9,7 +9,7 @@ from typing import Any, Literal
 import msgspec
 
 from antwort.concurrency.undisturbed import failure_of
-from antwort.engine.calls.state import interrupt_calls
+from antwort.engine.calls.lifecycle import interrupt_calls
 from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter, Outcome
 from antwort.engine.turns.telemetry import TurnMetrics

@@ -12,11 +12,13 @@ from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
-from antwort.engine.budget import Budget, RunLimits
+from antwort.context.budget import RunLimits
+from antwort.engine.budget import Budget
 from antwort.engine.calls.admission import Admission
+from antwort.engine.calls.answers import questions_of
 from antwort.engine.calls.dispatch import Dispatch
 from antwort.engine.calls.leaving import LeavingCalls
-from antwort.engine.calls.state import questions_of
+from antwort.engine.calls.lifecycle import CallLifecycle
 from antwort.engine.calls.totals import Totals
 from antwort.engine.journal import Journal
 from antwort.engine.output.coalescer import Coalescer
@@ -27,11 +29,9 @@ from antwort.engine.planning.continuing import brought_by, check_answers
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.agent_events import MarkedStream, RunEvents
 from antwort.engine.turns.compaction import Compactor, compactable
-from antwort.engine.turns.earlier import Earlier
 from antwort.engine.turns.ending import Ending
-from antwort.engine.turns.model_turn import ModelTurns, model_request, next_request
-from antwort.engine.turns.parts import EngineParts
-from antwort.engine.turns.said_window import SaidWindow
+from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request, next_request
+from antwort.engine.turns.parts import Earlier, EngineParts
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError, BadRequestError
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
@@ -79,7 +79,8 @@ class Loop:
             sink = marked = MarkedStream(sink, plan.response.id)
         self._sink = sink
         self._earlier = earlier
-        self._budget = plan.ctx.budget or Budget(RunLimits())
+        budget = plan.ctx.budget
+        self._budget = budget if isinstance(budget, Budget) else Budget(RunLimits())
         self._unconfirmed = plan.answered
         response = self.response = plan.response
         seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
@@ -420,8 +421,8 @@ class Loop:
         self._noted = len(self.response.output)
 
     def _dispatch(self) -> Dispatch:
-        plan, journal, totals = self.plan, self.journal, self._totals
-        return Dispatch(
+        plan, journal, totals, models = self.plan, self.journal, self._totals, self._parts.models
+        life = CallLifecycle(
             plan,
             journal,
             self.emitter,
@@ -435,7 +436,9 @@ class Loop:
             self._leaving,
             self._parts.longest_arguments,
             self._model.result_room,
+            models.some_see and models.takes_images(self.response.model),
         )
+        return Dispatch(life)
 
     def _answered(self, dispatch: Dispatch) -> bool:
         """Say what a function has given as the answer, if one has."""

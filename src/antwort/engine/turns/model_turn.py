@@ -8,17 +8,19 @@ from msgspec.structs import replace
 
 from antwort.backends import estimate_tokens
 from antwort.backends.base import ModelRequest, ToolDefinitions, TurnSink
+from antwort.backends.passages import Window
 from antwort.backends.tokens import estimate_items
 from antwort.concurrency.large_work import is_large
 from antwort.engine.calls.leaving import LeavingCalls, Room, Size, size_of
 from antwort.engine.calls.totals import Totals
+from antwort.engine.history import model_items, settled
+from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.engine.tools.tool_choice import Choice
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.parts import EngineParts
-from antwort.engine.turns.said_window import SaidWindow
-from antwort.engine.window import shortened
+from antwort.engine.window import Seals, shortened
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -124,6 +126,29 @@ def _tokens_left(plan: Plan, totals: Totals) -> int | None:
 def _is_short(plan: Plan, items: Sequence[JSON]) -> bool:
     """Tell whether a window is known to be short: as it was planned, with what was said since."""
     return plan.short and (items is plan.window or not is_large(items[len(plan.window) :]))
+
+
+class SaidWindow(msgspec.Struct, eq=False):
+    """What the model reads in the next turn."""
+
+    _plan: Plan
+    _journal: Journal
+    _seals: Seals
+    compacted: bool = False
+    """Whether a summary stands for some of it."""
+
+    def items(self) -> list[JSON]:
+        """Return what the model reads."""
+        window, entries = self._plan.window, self._journal.said()
+        if not entries:
+            return window
+        said = model_items(entries)
+        if self._plan.is_pending():
+            return self._seals.opened(settled([*window, *said]))
+        if self.compacted:
+            return self._seals.opened([*window, *said])
+        said = self._seals.opened(said)  # what is in the window needs no opening
+        return window.extended(said) if isinstance(window, Window) else [*window, *said]
 
 
 class ModelTurns(msgspec.Struct, eq=False):

@@ -1,13 +1,16 @@
-"""What the engine is made of, for whoever makes a response with it."""
+"""What a loop is given: the parts of the engine, and what there is of its response before."""
+
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from antwort.backends import ModelRouter
 from antwort.concurrency.large_work import LargeWork
-from antwort.concurrency.pace import Pace
 from antwort.concurrency.stragglers import Stragglers
+from antwort.concurrency.turns import Pace
 from antwort.config import EngineConfig
-from antwort.context.run_services import Values
+from antwort.context.values import Values
+from antwort.engine.calls.answers import Answer
 from antwort.engine.sealing import Sealer
 from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.telemetry import TurnMetrics
@@ -43,3 +46,22 @@ class EngineParts(msgspec.Struct, frozen=True):
     """Characters of a call's arguments that stay in the window once it is over, if the model can read them on."""
     streams: RunStreams
     """The streams that show sub-agents."""
+
+
+class Earlier(msgspec.Struct, frozen=True, eq=False):
+    """What there is of a response before a loop makes it, or goes on with it.
+
+    That is nothing, unless readers know of it, or another process began it.
+    """
+
+    sequence: int = 0
+    """How many events readers were told."""
+    positions: Sequence[int] = ()
+    """Where the items that they were told of stand in the output; -1 for those that are no part of it."""
+    resumed: bool = False
+    """Whether it goes on, from what is stored."""
+    answers: Mapping[str, Answer] = {}
+    """What was said to calls that wait, by question."""
+
+
+NOTHING = Earlier()

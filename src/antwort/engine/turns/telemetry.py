@@ -7,7 +7,7 @@ from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.observability import Metrics, Span, Tracer
 from antwort.observability.quick_metrics import HistogramSeries
-from antwort.observability.tracing import Attribute
+from antwort.observability.spans import Attribute
 from antwort.wire.responses import ResponseObject, Usage
 
 

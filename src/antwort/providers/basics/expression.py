@@ -465,13 +465,13 @@ def _carried_out(function: Function, name: str, index: int, numbers: list[Number
         if abs(result) < _LIMIT:
             return result
         problem = f"is {_TOO_LARGE}"
-    shown = [_shown(number) for number in numbers]
+    operands = [_written(number) for number in numbers]
     if name in OPERATORS:
-        raise _PartError(f"cannot be computed: {f' {name} '.join(shown)} {problem}", index + 1)
-    raise _PartError(f"cannot be computed: {name}({', '.join(shown)}) {problem}", index)
+        raise _PartError(f"cannot be computed: {f' {name} '.join(operands)} {problem}", index + 1)
+    raise _PartError(f"cannot be computed: {name}({', '.join(operands)}) {problem}", index)
 
 
-def _shown(value: Number) -> str:
+def _written(value: Number) -> str:
     text = format_number(value)
     return text if len(text) <= 30 else f"{text[:12]}…{text[-6:]}"
 

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,7 +13,6 @@ import msgspec
 from typing_extensions import override
 
 from antwort.provider import (
-    APIError,
     Context,
     Counter,
     Field,
@@ -23,22 +22,27 @@ from antwort.provider import (
     Gauge,
     Histogram,
     NotFoundError,
+    Provider,
     SandboxLimits,
     SandboxPython,
     ToolResult,
+    as_function_errors,
     function,
 )
 from antwort.providers.code_interpreter.containers import About, Container, Containers
 from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.given_files import GivenFiles
 from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
 from antwort.providers.code_interpreter.session import Outcome, Session
 from antwort.providers.code_interpreter.sessions import Sessions
+from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
 from antwort.providers.code_interpreter.tool import (
     DELETED,
-    FACE,
+    CodeTool,
     asked_files,
     asked_memory,
+    charts,
     earlier_container,
     earlier_containers,
     going_on,
@@ -54,12 +58,17 @@ _LONGEST = 1_000_000
 """Characters of code."""
 
 
-class CodeInterpreter(ContainerRoutes):
+class CodeInterpreter(Provider[CodeInterpreterSettings]):
     """Execute Python that a model wrote, in a sandbox."""
 
     calls = Counter("calls_total", "Calls, by how they ended.", ["ending"])
     duration = Histogram("duration_seconds", "Seconds that a call took.")
     open_sessions = Gauge("sessions", "Sessions that are kept.")
+
+    def __init__(self, settings: CodeInterpreterSettings | None = None) -> None:
+        super().__init__(settings)
+        self._management = ContainerRoutes(self.settings)
+        self.parts = (self._management,)
 
     @property
     @override
@@ -88,6 +97,10 @@ class CodeInterpreter(ContainerRoutes):
             max_wait=own.max_wait,
             slots=self.slots(own.concurrency),
         )
+        self._given_files = GivenFiles(self.containers, self.services.files, own.limits())
+        management = self._management
+        management.containers, management.sessions = self.containers, self.sessions
+        management.given_files = self._given_files
         self.open_sessions.set_function(lambda: self.sessions.count)
         sweeping = [
             asyncio.create_task(self.containers.sweep_regularly()),
@@ -108,7 +121,7 @@ class CodeInterpreter(ContainerRoutes):
     ) -> Mapping[str, Any]:
         check_memory(asked_memory(tool), self.settings.max_memory, "container.memory_limit")
         for file_id in asked_files(tool):
-            await self._known_file(ctx, file_id, "container.file_ids")
+            await self._given_files.known(ctx, file_id, "container.file_ids")
         if (named := named_container(tool)) is not None:
             for scope in (READ, WRITE):
                 ctx.require(scope, param="container", purpose="to use a container by its id")
@@ -125,7 +138,7 @@ class CodeInterpreter(ContainerRoutes):
                 return going_on(tool, earlier)
         return tool
 
-    @function(timeout=math.inf, hosted=FACE, in_order=True)
+    @function(timeout=math.inf, hosted=CodeTool(), in_order=True)
     async def code_interpreter(
         self, ctx: Context, code: Annotated[str, Field(description="Python code.", max_length=_LONGEST)]
     ) -> ToolResult:
@@ -155,13 +168,14 @@ class CodeInterpreter(ContainerRoutes):
         renewed = is_new and container.about.begun
         text = report(ctx, container.id, outcome, made, limits, renewed=renewed)
         item = item_fields(container.id, outcome, made, limits)
-        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item)
+        seen = await asyncio.to_thread(charts, self.containers.files(container), made) if ctx.sees_images else ()
+        return ToolResult(text, is_error=outcome.has_failed, status=_status(outcome), item=item, images=seen)
 
     @contextlib.asynccontextmanager
     async def _work(self, ctx: Context, container: Container, code: str) -> AsyncIterator[_Run]:
         """Reach the files of a container, and execute code there."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 used = await stack.enter_async_context(self.containers.in_use(lambda: container.folder))
                 await self._give_files(ctx, container)
             before = await asyncio.to_thread(self.containers.files(container).all)
@@ -189,7 +203,7 @@ class CodeInterpreter(ContainerRoutes):
     async def _container(self, ctx: Context) -> AsyncIterator[Container]:
         """Keep the container that a call is for; its files are not reached yet."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 asked: list[Container] = []
 
                 def ask() -> Path:
@@ -203,7 +217,8 @@ class CodeInterpreter(ContainerRoutes):
         """Put the files that the tool names into the container, each once: code may have changed them since."""
         for file_id in asked_files(ctx.options):
             if file_id not in container.about.given:
-                await self._put_known(container, await self._known_file(ctx, file_id, "file_ids"))
+                known = await self._given_files.known(ctx, file_id, "file_ids")
+                await self._given_files.put_known(container, known)
                 await asyncio.to_thread(self.containers.change, container, partial(_note_given, file_id))
 
     def _asked(self, ctx: Context) -> Container:
@@ -253,12 +268,3 @@ def _note_given(file_id: str, about: About) -> None:
 
 def _begin(about: About) -> None:
     about.begun = True
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model what is a refusal for clients."""
-    try:
-        yield
-    except APIError as error:
-        raise FunctionError(error.message) from error

@@ -1,7 +1,7 @@
 """`/v1/containers`: what sessions work on, for clients: to give them files, and to fetch what they have made."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import ValidationError
@@ -11,22 +11,17 @@ from antwort.provider import (
     ConflictError,
     Context,
     Field,
-    FileProblemError,
-    FileRecord,
-    MissingFileError,
     NotFoundError,
     PayloadTooLargeError,
-    Provider,
     Request,
     Response,
-    ServiceUnavailableError,
     file_response,
     open_upload,
     route,
-    store_file,
 )
-from antwort.providers.code_interpreter.containers import About, Container, Containers
-from antwort.providers.code_interpreter.files import File, upload_name
+from antwort.providers.code_interpreter.containers import Container, Containers
+from antwort.providers.code_interpreter.files import File
+from antwort.providers.code_interpreter.given_files import GivenFiles
 from antwort.providers.code_interpreter.memory import check_memory
 from antwort.providers.code_interpreter.sessions import Sessions
 from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
@@ -61,11 +56,16 @@ Order = Annotated[Literal["asc", "desc"], Field(description="By time of creation
 T = TypeVar("T", ContainerObject, ContainerFile)
 
 
-class ContainerRoutes(Provider[CodeInterpreterSettings]):
+class ContainerRoutes:
     """The management routes of containers."""
 
     containers: Containers
     sessions: Sessions
+    given_files: GivenFiles
+    """These three are given by the provider when it starts."""
+
+    def __init__(self, settings: CodeInterpreterSettings) -> None:
+        self.settings = settings
 
     @route("POST", _ALL, scope=WRITE, errors=[ConflictError])
     async def create_container(self, ctx: Context, body: CreateContainer) -> ContainerObject:
@@ -73,13 +73,15 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
         check_wishes(body.model_dump())
         check_memory(body.memory_limit, self.settings.max_memory, "memory_limit")
         minutes = self._checked_minutes(body.expires_after)
-        wanted = [await self._known_file(ctx, file_id, "file_ids") for file_id in dict.fromkeys(body.file_ids or ())]
+        wanted = [
+            await self.given_files.known(ctx, file_id, "file_ids") for file_id in dict.fromkeys(body.file_ids or ())
+        ]
         made = await asyncio.to_thread(
             lambda: self.containers.create(ctx.tenant, body.name, minutes=minutes, memory_limit=body.memory_limit)
         )
         try:
             for file in wanted:
-                await self._put_known(made, file)
+                await self.given_files.put_known(made, file)
         except BaseException:
             await asyncio.to_thread(self.containers.discard, made.folder)
             raise
@@ -151,39 +153,9 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
             upload = await open_upload(request, "file", instead="file_id")
             named = "" if upload.filename else upload.fields.get("file_id", "")
             if not named:
-                return await self._put(container, upload.filename, upload.chunks)
-        return await self._put_known(container, await self._known_file(ctx, named, "file_id"))
-
-    async def _put(self, container: Container, filename: str, chunks: AsyncIterator[bytes]) -> ContainerFile:
-        name = upload_name(filename)
-        files = self.containers.files(container)
-        try:
-            async with self.containers.in_use(lambda: container.folder):
-                await store_file(files.confined, name, chunks, self.settings.limits())
-                await asyncio.to_thread(self._note_upload, container, name)
-        except MissingFileError as error:
-            raise NotFoundError(str(error), param="container_id") from error
-        except FileProblemError as error:
-            raise BadRequestError(str(error), param="file") from error
-        file = await asyncio.to_thread(files.find, files.id_of(name))
-        return file_object(container, file)
-
-    async def _known_file(self, ctx: Context, file_id: str, param: str) -> FileRecord:
-        """Return a file of the files API; BadRequestError if it is not there."""
-        ctx.require("files:read", param=param, purpose="to read a file")
-        if self.services.files is None:
-            raise ServiceUnavailableError("There are no files here: no app runs.")
-        try:
-            return await self.services.files.get(ctx.tenant, file_id)
-        except NotFoundError as error:
-            raise BadRequestError(error.message, param=param, code="file_not_found") from None
-
-    async def _put_known(self, container: Container, file: FileRecord) -> ContainerFile:
-        """Put a copy of a file into a container."""
-        if self.services.files is None:
-            raise ServiceUnavailableError("There are no files here: no app runs.")
-        chunks = await self.services.files.read(container.tenant, file.id)
-        return await self._put(container, file.filename, chunks)
+                return file_object(container, await self.given_files.put(container, upload.filename, upload.chunks))
+        known = await self.given_files.known(ctx, named, "file_id")
+        return file_object(container, await self.given_files.put_known(container, known))
 
     @route("GET", _FILE, scope=READ)
     async def retrieve_container_file(self, ctx: Context, container_id: str, file_id: str) -> ContainerFile:
@@ -230,14 +202,6 @@ class ContainerRoutes(Provider[CodeInterpreterSettings]):
 
     def _shown(self, container: Container) -> ContainerObject:
         return container_object(container, self.settings)
-
-    def _note_upload(self, container: Container, name: str) -> None:
-        def note(about: About) -> None:
-            if name not in about.uploads:
-                about.uploads.append(name)
-
-        note(container.about)
-        self.containers.change(container, note)
 
 
 async def _named_file(request: Request) -> str:

@@ -1,5 +1,6 @@
 """OpenAI's `code_interpreter` tool: what a request may ask of it, and how a call shows itself."""
 
+import contextlib
 import errno
 import os
 import signal
@@ -7,11 +8,28 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
-from antwort.provider import JSON, BadRequestError, Context, Hosted, SandboxLimits, Source, media_type, one_line
-from antwort.providers.code_interpreter.files import HOMES, File
+from typing_extensions import override
+
+from antwort.provider import (
+    JSON,
+    BadRequestError,
+    Context,
+    FunctionError,
+    HostedCall,
+    HostedTool,
+    Image,
+    ItemEvent,
+    NotFoundError,
+    SandboxLimits,
+    Source,
+    media_type,
+    one_line,
+)
+from antwort.providers.code_interpreter.files import HOMES, File, Files
 from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import Outcome
 
+ITEM = "code_interpreter_call"
 _SHOWN = 100_000
 """Characters of the logs that an item shows."""
 _LINE = "\n"
@@ -20,6 +38,9 @@ _LONGEST_URL = 200
 """Characters of a picture's address that the model reads again: some are the picture itself."""
 _FILES = 50
 """Files that a call tells of at most."""
+_CHARTS = 4
+"""Pictures of one call that the model sees."""
+_LARGEST_CHART = 2 * 1024**2
 _ENDINGS = {
     "time": "it took longer than {0.seconds:g} seconds and did not stop",
     "memory": "it used more than {0.memory:,} bytes of memory",
@@ -90,7 +111,7 @@ def named_container(tool: Mapping[str, Any]) -> str | None:
 
 def earlier_containers(items: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the containers of calls among items, in their order: each once, and not more than a few."""
-    calls = (item for item in items if item.get("type") == FACE.item)
+    calls = (item for item in items if item.get("type") == ITEM)
     ids = (item.get("container_id") for item in calls)
     return list(islice(dict.fromkeys(one for one in ids if isinstance(one, str) and one), _EARLIER))
 
@@ -119,41 +140,48 @@ def asked_memory(tool: Mapping[str, Any]) -> str | None:
     return container.get("memory_limit") if isinstance(container, Mapping) else None
 
 
-def _begun(arguments: Mapping[str, Any]) -> JSON:
-    code = arguments.get("code")
-    return {"code": code if isinstance(code, str) else "", "container_id": "", "outputs": None}
+class CodeTool(HostedTool):
+    """How calls look, and are read again."""
 
+    types = ("code_interpreter",)
+    item = ITEM
+    arriving: Mapping[str, Any] = {"code": ""}
+    includes: Mapping[str, str] = {"code_interpreter_call.outputs": "outputs"}
+    tool_defaults: Mapping[str, Any] = {"container": _ANY}
 
-def _read_arguments(item: Mapping[str, Any]) -> JSON:
-    code = item.get("code")
-    return {"code": code if isinstance(code, str) else ""}
+    @override
+    def check(self, tool: Mapping[str, Any]) -> None:
+        check_tool(tool)
 
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        return {"code": call.text("code"), "container_id": "", "outputs": None}
 
-def _read_output(item: Mapping[str, Any]) -> str | None:
-    outputs = item.get("outputs")
-    if not isinstance(outputs, list):
-        return None
-    parts = []
-    for output in outputs:
-        if output.get("type") == "logs":
-            parts.append(str(output["logs"]).rstrip("\n"))
-        elif output.get("type") == "image":
-            parts.append(f"[picture: {one_line(str(output['url']))[:_LONGEST_URL]}]")
-    return "\n".join(part for part in parts if part) or _NO_OUTPUT
+    @override
+    def events(self, item: Mapping[str, Any]) -> Iterable[ItemEvent]:
+        yield ItemEvent("in_progress")
+        if item["code"]:
+            yield ItemEvent("delta", {"delta": item["code"]}, part="code")
+        yield ItemEvent("done", {"code": item["code"]}, part="code")
+        yield ItemEvent("interpreting")
 
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON:
+        code = item.get("code")
+        return {"code": code if isinstance(code, str) else ""}
 
-FACE = Hosted(
-    types=("code_interpreter",),
-    item="code_interpreter_call",
-    describe=_begun,
-    phases=("in_progress", "interpreting"),
-    streamed_field="code",
-    includes={"code_interpreter_call.outputs": "outputs"},
-    check=check_tool,
-    read_arguments=_read_arguments,
-    read_output=_read_output,
-    tool_defaults={"container": _ANY},
-)
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        outputs = item.get("outputs")
+        if not isinstance(outputs, list):
+            return None
+        parts = []
+        for output in outputs:
+            if output.get("type") == "logs":
+                parts.append(str(output["logs"]).rstrip("\n"))
+            elif output.get("type") == "image":
+                parts.append(f"[picture: {one_line(str(output['url']))[:_LONGEST_URL]}]")
+        return "\n".join(part for part in parts if part) or _NO_OUTPUT
 
 
 def item_fields(container_id: str, outcome: Outcome, made: Sequence[File], limits: SandboxLimits) -> JSON:
@@ -190,6 +218,16 @@ def report(
     if lines:
         parts.append("Files written (cite one by its number, as in [1]):\n" + "\n".join(lines))
     return "\n".join(part for part in parts if part) or _NO_OUTPUT
+
+
+def charts(files: Files, made: Sequence[File]) -> list[Image]:
+    """Return the pictures that a call has written, for models that see: the first few, as far as they are not large."""
+    seen: list[Image] = []
+    for file in filter(_is_picture, made):
+        if len(seen) < _CHARTS and file.found.size <= _LARGEST_CHART:
+            with contextlib.suppress(NotFoundError, FunctionError), files.open(file) as opened:
+                seen.append(Image.of(opened.read(_LARGEST_CHART)))
+    return seen
 
 
 def _notes(outcome: Outcome, limits: SandboxLimits) -> list[str]:

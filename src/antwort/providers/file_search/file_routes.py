@@ -1,11 +1,7 @@
 """`/v1/vector_stores/{id}/files` and `/file_batches`: OpenAI's API for what is in a vector store."""
 
 import secrets
-from abc import ABC
-from collections.abc import Sequence
 from typing import Annotated, Literal
-
-from typing_extensions import override
 
 from antwort.provider import (
     BadRequestError,
@@ -14,9 +10,11 @@ from antwort.provider import (
     Field,
     Kept,
     NotFoundError,
+    Records,
     ServiceUnavailableError,
     route,
 )
+from antwort.providers.file_search.errors import as_api_errors
 from antwort.providers.file_search.file_wire import (
     CreateBatch,
     DeletedVectorStoreFile,
@@ -28,15 +26,15 @@ from antwort.providers.file_search.file_wire import (
     VectorStoreFileList,
     counted,
 )
-from antwort.providers.file_search.ingestion.desk import IngestionDesk
+from antwort.providers.file_search.ingestion.attached_files import BATCH, AttachedFiles, no_files
 from antwort.providers.file_search.ingestion.store_files import FileStatus, StatusCounts, StoreFile
-from antwort.providers.file_search.routes import READ, WRITE, VectorStoreRoutes, as_api_errors
-from antwort.providers.file_search.vector_stores import VectorStoreRecord
+from antwort.providers.file_search.routes import READ, WRITE, find_open_store, find_store
+from antwort.providers.file_search.store_record import VectorStoreRecord
+from antwort.providers.file_search.vector_stores import VectorStores
 from antwort.providers.file_search.wire import AttachFile
 
-BATCH = "vector_store_batch"
-_FILES = "/v1/vector_stores/{vector_store_id}/files"
-_FILE = f"{_FILES}/{{file_id}}"
+_ALL = "/v1/vector_stores/{vector_store_id}/files"
+_FILE = f"{_ALL}/{{file_id}}"
 _BATCHES = "/v1/vector_stores/{vector_store_id}/file_batches"
 _ONE_BATCH = f"{_BATCHES}/{{batch_id}}"
 
@@ -46,19 +44,22 @@ Order = Annotated[Literal["asc", "desc"], Field(description="By the time of atta
 Status = Annotated[FileStatus | None, Field(description="Only files that are so far.")]
 
 
-class StoreFileRoutes(VectorStoreRoutes, ABC):
-    """The routes of file search for the files of vector stores."""
+class StoreFileRoutes:
+    """The management routes of the files of vector stores."""
 
-    _desk: IngestionDesk | None = None
+    stores: VectorStores
+    records: Records
+    attached: AttachedFiles | None = None
+    """None where the server keeps no files. All three are given by the provider when it starts."""
 
-    @route("POST", _FILES, scope=WRITE, errors=[ConflictError, ServiceUnavailableError])
+    @route("POST", _ALL, scope=WRITE, errors=[ConflictError, ServiceUnavailableError])
     async def create_vector_store_file(self, ctx: Context, vector_store_id: str, body: AttachFile) -> VectorStoreFile:
         """Attach a file to a vector store. It is searchable when its status is `completed`."""
-        store = await self._open_store(ctx, vector_store_id)
-        await self.check_files(ctx, [body])
+        store = await find_open_store(self.stores, ctx, vector_store_id)
+        await self._files.check(ctx, [body.file_id])
         return VectorStoreFile.of(await self._attach(store, body))
 
-    @route("GET", _FILES, scope=READ, errors=[ServiceUnavailableError])
+    @route("GET", _ALL, scope=READ, errors=[ServiceUnavailableError])
     async def list_vector_store_files(
         self,
         ctx: Context,
@@ -71,9 +72,9 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
         filter: Status = None,  # noqa: A002 - what it is called in the API
     ) -> VectorStoreFileList:
         """List the files of a vector store, the newest first."""
-        store = await self._store(ctx, vector_store_id)
+        store = await find_store(self.stores, ctx, vector_store_id)
         try:
-            found, more = await self.desk.store_files.page(
+            found, more = await self._files.store_files.page(
                 ctx.tenant, store.id, status=filter, limit=limit, after=after, before=before, order=order
             )
         except NotFoundError:
@@ -83,24 +84,24 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
     @route("GET", _FILE, scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store_file(self, ctx: Context, vector_store_id: str, file_id: str) -> VectorStoreFile:
         """Return a file of a vector store, with how far it is."""
-        return VectorStoreFile.of(await self.desk.get(await self._store(ctx, vector_store_id), file_id))
+        return VectorStoreFile.of(await self._files.get(await find_store(self.stores, ctx, vector_store_id), file_id))
 
     @route("POST", _FILE, scope=WRITE, errors=[ConflictError, ServiceUnavailableError])
     async def update_vector_store_file(
         self, ctx: Context, vector_store_id: str, file_id: str, body: UpdateFile
     ) -> VectorStoreFile:
         """Replace the attributes of a file. Its status stays what it was, and filters see them at once."""
-        store = await self._open_store(ctx, vector_store_id)
+        store = await find_open_store(self.stores, ctx, vector_store_id)
         with as_api_errors():
-            return VectorStoreFile.of(await self.desk.set_attributes(store, file_id, body.attributes or {}))
+            return VectorStoreFile.of(await self._files.set_attributes(store, file_id, body.attributes or {}))
 
     @route("GET", f"{_FILE}/content", scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store_file_content(self, ctx: Context, vector_store_id: str, file_id: str) -> FileContent:
         """Return what a file says: its own text, or what was read out of it."""
-        store = await self._open_store(ctx, vector_store_id)
-        file = await self.desk.get(store, file_id)
+        store = await find_open_store(self.stores, ctx, vector_store_id)
+        file = await self._files.get(store, file_id)
         with as_api_errors():
-            text = await self.desk.content(store, file)
+            text = await self._files.content(store, file)
         return FileContent(
             file_id=file_id,
             filename=file.value.filename,
@@ -113,39 +114,38 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
         self, ctx: Context, vector_store_id: str, file_id: str
     ) -> DeletedVectorStoreFile:
         """Remove a file from a vector store. The file itself stays."""
-        store = await self._store(ctx, vector_store_id)
+        store = await find_store(self.stores, ctx, vector_store_id)
         with as_api_errors(" The file is marked as removed; its chunks go when that is possible."):
-            await self.desk.detach(store, file_id)
+            await self._files.detach(store, file_id)
         return DeletedVectorStoreFile(id=file_id)
 
     @route("POST", _BATCHES, scope=WRITE, errors=[ConflictError, ServiceUnavailableError])
     async def create_vector_store_file_batch(self, ctx: Context, vector_store_id: str, body: CreateBatch) -> FileBatch:
         """Attach several files to a vector store. If the answer is an error, none was attached."""
-        store = await self._open_store(ctx, vector_store_id)
+        store = await find_open_store(self.stores, ctx, vector_store_id)
         wanted = body.wanted()
-        await self.check_files(ctx, wanted)
+        await self._files.check(ctx, [file.file_id for file in wanted])
         value = {"file_ids": [file.file_id for file in wanted], "cancelled": False}
-        batch = await self.services.records.create(
-            ctx.tenant, BATCH, f"vsfb_{secrets.token_hex(16)}", value, parent=store.id
-        )
-        await self.attach_files(store, wanted)
-        return await self._shown_batch(batch)
+        batch = await self.records.create(ctx.tenant, BATCH, f"vsfb_{secrets.token_hex(16)}", value, parent=store.id)
+        for file in wanted:
+            await self._attach(store, file)
+        return await self._batch_object(batch)
 
     @route("GET", _ONE_BATCH, scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store_file_batch(self, ctx: Context, vector_store_id: str, batch_id: str) -> FileBatch:
         """Return a batch, with how far its files are."""
-        return await self._shown_batch(await self._batch(ctx, vector_store_id, batch_id))
+        return await self._batch_object(await self._batch(ctx, vector_store_id, batch_id))
 
     @route("POST", f"{_ONE_BATCH}/cancel", scope=WRITE, errors=[ServiceUnavailableError])
     async def cancel_vector_store_file_batch(self, ctx: Context, vector_store_id: str, batch_id: str) -> FileBatch:
         """Give up those files of a batch that are not completed yet."""
         batch = await self._batch(ctx, vector_store_id, batch_id)
-        store = await self._store(ctx, vector_store_id)
+        store = await find_store(self.stores, ctx, vector_store_id)
         with as_api_errors():
-            await self.desk.cancel(store, batch.value["file_ids"])
+            await self._files.cancel(store, batch.value["file_ids"])
         batch.value["cancelled"] = True
-        await self.services.records.update(batch)
-        return await self._shown_batch(batch)
+        await self.records.update(batch)
+        return await self._batch_object(batch)
 
     @route("GET", f"{_ONE_BATCH}/files", scope=READ, errors=[ServiceUnavailableError])
     async def list_vector_store_file_batch_files(
@@ -172,7 +172,7 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
         found: list[StoreFile] = []
         backwards = after is None and before is not None
         for file_id in reversed(file_ids[start:end]) if backwards else file_ids[start:end]:
-            file = await self.desk.store_files.get(ctx.tenant, vector_store_id, file_id)
+            file = await self._files.store_files.get(ctx.tenant, vector_store_id, file_id)
             if file is not None and filter in {None, file.status}:
                 found.append(file)
             if len(found) > limit:
@@ -181,54 +181,23 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
         return VectorStoreFileList.of(shown[::-1] if backwards else shown, more=len(found) > limit)
 
     @property
-    def desk(self) -> IngestionDesk:
-        """Where files are attached."""
-        if self._desk is None:
-            raise ServiceUnavailableError("This server keeps no files.")
-        return self._desk
-
-    @override
-    async def attach_files(self, store: VectorStoreRecord, files: Sequence[AttachFile]) -> None:
-        for file in files:
-            await self._attach(store, file)
-
-    @override
-    async def check_files(self, ctx: Context, files: Sequence[AttachFile]) -> None:
-        if files:  # whoever searches the store reads them
-            ctx.require("files:read", param="file_id", purpose="to read a file")
-        for file in files:
-            try:
-                await self.desk.files.get(ctx.tenant, file.file_id)
-            except NotFoundError:
-                raise _unknown_file(file.file_id) from None
-        if files:
-            await self.desk.queue.check_room(ctx.tenant, len(files))
-
-    @override
-    async def detach_all(self, tenant: str, store_id: str) -> None:
-        if self._desk is not None:
-            await self._desk.store_files.forget_store(tenant, store_id, BATCH)
-
-    @override
-    async def file_counts(self, store: VectorStoreRecord) -> StatusCounts:
-        return StatusCounts() if self._desk is None else await self._desk.store_files.counts(store.tenant, store.id)
+    def _files(self) -> AttachedFiles:
+        if self.attached is None:
+            raise no_files()
+        return self.attached
 
     async def _attach(self, store: VectorStoreRecord, body: AttachFile) -> StoreFile:
-        try:
-            file = await self.desk.files.get(store.tenant, body.file_id)
-        except NotFoundError:
-            raise _unknown_file(body.file_id) from None
-        return await self.desk.attach(store, file, body.attributes or {}, body.sizes())
+        return await self._files.attach_named(store, body.file_id, body.attributes or {}, body.sizes())
 
     async def _batch(self, ctx: Context, store_id: str, batch_id: str) -> Kept:
-        store = await self._store(ctx, store_id)
-        batch = await self.services.records.get(ctx.tenant, BATCH, batch_id)
+        store = await find_store(self.stores, ctx, store_id)
+        batch = await self.records.get(ctx.tenant, BATCH, batch_id)
         if batch is None or batch.parent != store.id:
             raise NotFoundError(f"No file batch found with id '{batch_id[:100]}'.", param="batch_id")
         return batch
 
-    async def _shown_batch(self, batch: Kept) -> FileBatch:
-        notes = await self.desk.store_files.notes(batch.tenant, batch.parent)
+    async def _batch_object(self, batch: Kept) -> FileBatch:
+        notes = await self._files.store_files.notes(batch.tenant, batch.parent)
         counts = StatusCounts()
         for file_id in batch.value["file_ids"]:
             status = notes.get(file_id, "completed")
@@ -241,16 +210,6 @@ class StoreFileRoutes(VectorStoreRoutes, ABC):
             status="in_progress" if counts.in_progress else done,
             file_counts=counted(counts),
         )
-
-    async def _open_store(self, ctx: Context, store_id: str) -> VectorStoreRecord:
-        """Return a store that is in use."""
-        store = await self._store(ctx, store_id)
-        self._check_usable(store)
-        return store
-
-
-def _unknown_file(file_id: str) -> NotFoundError:
-    return NotFoundError(f"No such File object: {file_id[:100]}.", param="file_id")
 
 
 def _unknown_cursor(after: str | None, before: str | None) -> BadRequestError:

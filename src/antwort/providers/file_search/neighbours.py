@@ -16,7 +16,7 @@ def with_neighbours_joined(found: Sequence[FoundChunk]) -> list[FoundChunk]:
     files: dict[tuple[str, str], list[_Ranked]] = defaultdict(list)
     results: list[_Ranked] = []
     for rank, one in enumerate(found):
-        if one.place is None:
+        if one.position is None:
             results.append((rank, one))
         else:
             files[one.store.id, one.hit.file_id].append((rank, one))
@@ -43,19 +43,19 @@ def _runs(chunks: Sequence[_Ranked]) -> Iterator[list[_Ranked]]:
 def _joined(run: Sequence[_Ranked]) -> _Ranked:
     """Return chunks as one: the text of all, without what they repeat, and the best score."""
     rank, best = min(run, key=lambda ranked: ranked[0])
-    first, place = run[0][1], run[0][1].place
-    if len(run) == 1 or place is None:
+    first, position = run[0][1], run[0][1].position
+    if len(run) == 1 or position is None:
         return rank, best
-    text, end, last_page = first.hit.text, place.end, place.last_page
+    text, end, last_page = first.hit.text, position.end, position.last_page
     for _, one in run[1:]:
         start, last = _span(one)
         text += one.hit.text[end - start :] if last > end else ""
         end = max(end, last)
-        last_page = max(last_page, one.place.last_page if one.place else 0)
+        last_page = max(last_page, one.position.last_page if one.position else 0)
     hit = replace(best.hit, text=text, index=first.hit.index, score=max(one.hit.score for _, one in run))
-    whole = msgspec.structs.replace(place, end=end, last_page=last_page)
-    return rank, replace(best, hit=hit, place=whole, last_index=max(one.hit.index for _, one in run))
+    whole = msgspec.structs.replace(position, end=end, last_page=last_page)
+    return rank, replace(best, hit=hit, position=whole, last_index=max(one.hit.index for _, one in run))
 
 
 def _span(one: FoundChunk) -> tuple[int, int]:
-    return (one.place.start, one.place.end) if one.place is not None else (0, 0)
+    return (one.position.start, one.position.end) if one.position is not None else (0, 0)

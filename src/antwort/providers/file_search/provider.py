@@ -11,7 +11,9 @@ from typing import Annotated, Any, ClassVar
 
 from typing_extensions import override
 
+from antwort.extensions import RERANKERS, VECTOR_DATABASES, VectorDatabase, parse_filter
 from antwort.provider import (
+    JSON,
     BadRequestError,
     ConfigError,
     Context,
@@ -22,9 +24,11 @@ from antwort.provider import (
     FunctionError,
     Gauge,
     Histogram,
-    Hosted,
+    HostedCall,
+    HostedTool,
     NotFoundError,
     ParsingLimits,
+    Provider,
     ToolResult,
     Workplace,
     WorksApart,
@@ -35,28 +39,30 @@ from antwort.providers.file_search.embedding import EmbeddingClient, make_embedd
 from antwort.providers.file_search.embedding.base import queries_at_once
 from antwort.providers.file_search.errors import FileSearchError, Unavailable, VectorStoreUnavailable
 from antwort.providers.file_search.file_routes import StoreFileRoutes
-from antwort.providers.file_search.ingestion.companions import Companions
-from antwort.providers.file_search.ingestion.desk import IngestionDesk
+from antwort.providers.file_search.ingestion.attached_files import AttachedFiles, no_files
+from antwort.providers.file_search.ingestion.jobs import IngestionJobs
+from antwort.providers.file_search.ingestion.listener import WorkerListener
+from antwort.providers.file_search.ingestion.local_workers import LocalWorkers
+from antwort.providers.file_search.ingestion.pipeline import IngestionLimits
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
-from antwort.providers.file_search.ingestion.reception import Reception
-from antwort.providers.file_search.ingestion.store_files import ChunkPlace, StoreFiles
-from antwort.providers.file_search.ingestion.worker import IngestionLimits, IngestionWorker
+from antwort.providers.file_search.ingestion.store_files import ChunkPosition, StoreFiles
+from antwort.providers.file_search.ingestion.worker import IngestionWorker
 from antwort.providers.file_search.neighbours import with_neighbours_joined
-from antwort.providers.file_search.reconcile import Reconciler, Recounter
-from antwort.providers.file_search.reranking import Reranker
-from antwort.providers.file_search.routes import READ
+from antwort.providers.file_search.reconcile import Reconciler
+from antwort.providers.file_search.reranking import SecondRanking
+from antwort.providers.file_search.routes import READ, VectorStoreRoutes
 from antwort.providers.file_search.search import FoundChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
-from antwort.providers.file_search.vector_stores import VectorStoreRecord, VectorStores
-from antwort.providers.file_search.vectors.base import Filter, VectorStoreBackend
-from antwort.providers.file_search.vectors.build import make_backend
-from antwort.providers.file_search.vectors.filters import parse_filter
+from antwort.providers.file_search.store_counts import Recounter
+from antwort.providers.file_search.store_record import VectorStoreRecord
+from antwort.providers.file_search.vector_stores import VectorStores
+from antwort.providers.file_search.vectors.base import Filter
 from antwort.providers.file_search.vectors.guarded import Guarded
 from antwort.providers.file_search.wire import ToolOptions
 
 logger = logging.getLogger(__name__)
 
-DOOR = "workers.json"
+SERVER_ADDRESS = "workers.json"
 """The file in the provider's folder that says where workers find the server."""
 _WATCHED = 10.0
 """Seconds between looks at the queue."""
@@ -71,11 +77,6 @@ _ADVICE = "Go on without file search."
 """What a model can do if it is told that something failed."""
 _EMBEDDING_SHARE = 0.5
 """The part of a search's time after which embedding is given up: the rest is for a search by keywords."""
-
-
-def _call(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    query = arguments.get("query")
-    return {"queries": [query] if isinstance(query, str) else [], "results": None}
 
 
 def _searched_for(query: str, question: str) -> str:
@@ -97,7 +98,40 @@ def _read_tool(tool: Mapping[str, Any]) -> tuple[ToolOptions, Filter | None]:
         raise BadRequestError(str(error), param="filters") from None
 
 
-class FileSearch(StoreFileRoutes, WorksApart):
+class SearchTool(HostedTool):
+    """How a search looks, and is read again."""
+
+    types = ("file_search",)
+    item = "file_search_call"
+    phases = ("in_progress", "searching")
+    includes: Mapping[str, str] = {"file_search_call.results": "results"}
+    narrows = ("vector_store_ids",)
+    tool_defaults: Mapping[str, Any] = {
+        "vector_store_ids": [],
+        "filters": None,
+        "max_num_results": 20,
+        "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
+    }
+
+    @override
+    def check(self, tool: Mapping[str, Any]) -> object:
+        return _read_tool(tool)
+
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        query = call.decoded.get("query")
+        return {"queries": [query] if isinstance(query, str) else [], "results": None}
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON:
+        return {"query": "; ".join(item.get("queries") or ())}
+
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        return report.read_results(item)
+
+
+class FileSearch(Provider[FileSearchSettings], WorksApart):
     """Search documents by meaning, and manage the vector stores they are in."""
 
     aliases: ClassVar = {"vector_db": "vector_backend", "embedding_endpoint": "embedding_url"}
@@ -156,23 +190,25 @@ class FileSearch(StoreFileRoutes, WorksApart):
         self,
         settings: FileSearchSettings | None = None,
         *,
-        backend: VectorStoreBackend | None = None,
+        backend: VectorDatabase | None = None,
         embedding: EmbeddingClient | None = None,
         now: Callable[[], float] = time.time,
     ) -> None:
         super().__init__(settings)
         self._given = backend, embedding
         self._now = now
+        self._attached: AttachedFiles | None = None
+        self._store_routes = VectorStoreRoutes(self.settings)
+        self._file_routes = StoreFileRoutes()
+        self.parts = (self._store_routes, self._file_routes)
 
     @property
     @override
     def one_process(self) -> str | None:
-        if self._given[0] is not None or self.settings.vector_backend != "embedded":
+        if self._given[0] is not None:
             return None
-        return (
-            "the embedded vector database belongs to one process; "
-            "set 'vector_backend' to qdrant or pgvector, or have one worker"
-        )
+        reason: str | None = VECTOR_DATABASES.declared(self.settings.vector_backend, "one_process")
+        return reason
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -180,7 +216,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
         async with contextlib.AsyncExitStack() as closing:
             self._embedding = embedding or await make_embedding(self.settings, self.services.http)
             closing.push_async_callback(self._embedding.close)
-            self._backend = Guarded(backend or make_backend(self.settings, self.services))
+            self._backend = Guarded(backend or self._make_database())
             closing.push_async_callback(self._backend.close)
             try:
                 await self._backend.health()  # what only the operator can mend stops the start
@@ -195,52 +231,78 @@ class FileSearch(StoreFileRoutes, WorksApart):
             )
             slots = self.slots(queries_at_once(self._embedding), "embedding")
             self._searcher = Searcher(self._backend, self._embedding, self.embedding_duration.time, slots)
-            self._reranker = self._make_reranker()
+            self._reranker = self._make_reranker(closing)
             housekeeping = asyncio.create_task(
                 Reconciler(self._stores, self._backend).run(self.settings.reconcile), name="file search housekeeping"
             )
             closing.push_async_callback(_end, housekeeping)
-            recounter = Recounter(self._stores)
-            self._on_look = recounter.look
+            recounter = Recounter(self._stores.counts)
             closing.push_async_callback(_end, asyncio.create_task(recounter.run(), name="file search counts"))
             if self.services.files is not None:
-                await self._open_desk(self.services.files, closing)
+                self._attached = await self._open_ingestion(self.services.files, closing)
+            self._open_routes(recounter)
             yield
 
-    async def _open_desk(self, files: Files, closing: contextlib.AsyncExitStack) -> None:
+    @property
+    def attached(self) -> AttachedFiles:
+        """The files of vector stores; ServiceUnavailableError where the server keeps none."""
+        if self._attached is None:
+            raise no_files()
+        return self._attached
+
+    def _open_routes(self, recounter: Recounter) -> None:
+        """Give the routes what they are about."""
+        stores, files = self._store_routes, self._file_routes
+        stores.stores = files.stores = self._stores
+        stores.attached = files.attached = self._attached
+        stores.embedding, stores.search, stores.on_look = self._embedding, self.search_measured, recounter.look
+        files.records = self.services.records
+
+    async def _open_ingestion(self, files: Files, closing: contextlib.AsyncExitStack) -> AttachedFiles:
         """Take files, and let workers in; start some, if nobody else does."""
         records = self.services.records
-        desk = self._desk = IngestionDesk(
-            files,
-            StoreFiles(records),
-            IngestionQueue(
-                records, self._now, self.services.queues.named("ingestion"), most=self.settings.max_waiting_files
-            ),
+        queue = IngestionQueue(
+            records, self._now, self.services.queues.named("ingestion"), most=self.settings.max_waiting_files
+        )
+        attached = AttachedFiles(files, StoreFiles(records), queue, self._stores, self._backend)
+        jobs = IngestionJobs(
+            attached,
             self._stores,
             self._backend,
             on_end=self._count_file,
             on_chunks=self.ingested_chunks.inc,
             dimensions=self._embedding.dimensions,
         )
-        reception = Reception(desk, self.services.folder / DOOR)
-        await reception.open()
-        closing.push_async_callback(reception.close)
+        listener = WorkerListener(jobs, self.services.folder / SERVER_ADDRESS)
+        await listener.open()
+        closing.push_async_callback(listener.close)
         command, count = self.services.command, self.settings.ingestion_workers
         if command is not None and count:
             await DocumentParser(
                 self.services.sandbox
             ).prepare()  # what is missing is said now, not with the first file
-            companions = Companions(command, count, reception)
-            companions.start()
-            closing.push_async_callback(companions.close)
-            desk.on_work = companions.need
-        files.on_delete(desk.forget_file)
-        watching = asyncio.create_task(self._watch_queue(desk, reception), name="file search queue")
+            workers = LocalWorkers(command, count, listener)
+            workers.start()
+            closing.push_async_callback(workers.close)
+            attached.on_work = workers.need
+        files.on_delete(attached.forget_file)
+        watching = asyncio.create_task(self._watch_queue(attached, jobs, listener), name="file search queue")
         closing.push_async_callback(_end, watching)
+        return attached
 
-    def _make_reranker(self) -> Reranker | None:
-        url = self.settings.rerank_url
-        return None if url is None else Reranker(self.services.http, url, self.settings, self._count_rerank)
+    def _make_database(self) -> VectorDatabase:
+        own = self.settings
+        return VECTOR_DATABASES.make(own.vector_backend, self.services, key="vector_backend", around=own.sections())
+
+    def _make_reranker(self, closing: contextlib.AsyncExitStack) -> SecondRanking | None:
+        own = self.settings
+        if own.reranker is None and own.rerank_url is None:
+            return None
+        service = RERANKERS.make(own.reranker or "http", self.services.http, key="reranker", around=own.of("rerank_"))
+        closing.push_async_callback(service.close)
+        return SecondRanking(
+            service, candidates=own.rerank_candidates, timeout=own.rerank_timeout, on_end=self._count_rerank
+        )
 
     def _count_rerank(self, status: str, seconds: float) -> None:
         self.reranks.labels(status).inc()
@@ -250,20 +312,20 @@ class FileSearch(StoreFileRoutes, WorksApart):
         self.ingested.labels(status).inc()
         self.ingestion_duration.observe(seconds)
 
-    async def _watch_queue(self, desk: IngestionDesk, reception: Reception) -> None:
+    async def _watch_queue(self, attached: AttachedFiles, jobs: IngestionJobs, listener: WorkerListener) -> None:
         """Take up what a crash or an outage has left, and show how much there is to do; what fails is tried again."""
         is_recovered = False
         while True:
             try:
                 if not is_recovered:
-                    await desk.recover()
+                    await jobs.recover()
                     is_recovered = True
-                await desk.complete_removals()
-                self.ingestion_queue.set(depth := await desk.queue.depth())
-                self.ingestion_workers.set(reception.inside)
+                await attached.complete_removals()
+                self.ingestion_queue.set(depth := await jobs.queue.depth())
+                self.ingestion_workers.set(listener.workers)
                 if depth:  # also what another process of the server has been given
-                    desk.on_work()
-                await reception.open()  # if another process did that, and is gone
+                    attached.on_work()
+                await listener.open()  # if another process did that, and is gone
             except Exception:
                 logger.exception("file search: the queue of files cannot be looked at now")
             await asyncio.sleep(_WATCHED)
@@ -276,7 +338,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
             own = self.settings
             parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))
             limits = IngestionLimits(own.files_at_once, own.max_chunks, own.max_ingestion_time)
-            await IngestionWorker(place.folder / DOOR, embedding, parser, limits, idle=idle).run()
+            await IngestionWorker(place.folder / SERVER_ADDRESS, embedding, parser, limits, idle=idle).run()
         finally:
             await embedding.close()
 
@@ -292,23 +354,7 @@ class FileSearch(StoreFileRoutes, WorksApart):
         idempotent=True,
         needs=READ,
         spill=False,  # what was found is there to be read and cited
-        hosted=Hosted(
-            types=("file_search",),
-            item="file_search_call",
-            describe=_call,
-            phases=("in_progress", "searching"),
-            includes={"file_search_call.results": "results"},
-            check=_read_tool,
-            narrows=("vector_store_ids",),
-            read_arguments=lambda item: {"query": "; ".join(item.get("queries") or ())},
-            read_output=report.read_results,
-            tool_defaults={
-                "vector_store_ids": [],
-                "filters": None,
-                "max_num_results": 20,
-                "ranking_options": {"ranker": "auto", "score_threshold": 0.0},
-            },
-        ),
+        hosted=SearchTool(),
     )
     async def file_search(
         self,
@@ -345,23 +391,23 @@ class FileSearch(StoreFileRoutes, WorksApart):
         item = {"queries": [query], "results": [_result(one) for one in findings.found]}
         return ToolResult(report.results(ctx, query, findings, room=room, offset=offset), item=item)
 
-    async def _placed(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
+    async def _with_positions(self, found: Sequence[FoundChunk]) -> list[FoundChunk]:
         """Return chunks with where in their files they stand, as far as that is known."""
-        if self._desk is None:
+        if self._attached is None:
             return list(found)
         files = {(one.store.tenant, one.store.id, one.hit.file_id) for one in found}
-        known = {file: await self._desk.store_files.places(*file) for file in files}
-        return [_with_place(one, known[one.store.tenant, one.store.id, one.hit.file_id]) for one in found]
+        known = {file: await self._attached.store_files.places(*file) for file in files}
+        return [_with_position(one, known[one.store.tenant, one.store.id, one.hit.file_id]) for one in found]
 
-    @override
     async def search_measured(
         self, stores: Sequence[VectorStoreRecord], wish: Wish, *, room: int | None = None
     ) -> SearchOutcome:
+        """Search stores of one tenant, rank what is found, and measure all of it."""
         reranker = self._reranker if wish.rerank else None
         findings = await self._search_in_time(stores, wish if reranker is None else reranker.widened(wish))
         if reranker is not None:
             await reranker.rank(findings, wish)
-        findings.found = await self._placed(findings.found)
+        findings.found = await self._with_positions(findings.found)
         fits = room is None or sum(len(one.hit.text) for one in findings.found) <= room
         if self.settings.join_neighbours and fits:  # else the best chunk might stand behind what there is room for
             findings.found = with_neighbours_joined(findings.found)
@@ -419,11 +465,11 @@ def _unknown(store_id: str, *, by_request: bool) -> FunctionError:
     return FunctionError(f"{missing}; leave vector_store_ids out to search all.")
 
 
-def _with_place(one: FoundChunk, places: Sequence[ChunkPlace]) -> FoundChunk:
-    """Return a chunk with its place; a place of another length is that of what the file was before."""
-    place = places[one.hit.index] if 0 <= one.hit.index < len(places) else None
-    fits = place is not None and place.end - place.start == len(one.hit.text)
-    return replace(one, place=place) if fits else one
+def _with_position(one: FoundChunk, positions: Sequence[ChunkPosition]) -> FoundChunk:
+    """Return a chunk with its position; one of another length is that of what the file was before."""
+    position = positions[one.hit.index] if 0 <= one.hit.index < len(positions) else None
+    fits = position is not None and position.end - position.start == len(one.hit.text)
+    return replace(one, position=position) if fits else one
 
 
 def _result(one: FoundChunk) -> dict[str, Any]:

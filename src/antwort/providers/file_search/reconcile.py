@@ -1,61 +1,22 @@
-"""Housekeeping: completes what a crash or an outage left unfinished, ends what has expired, and counts."""
+"""Housekeeping: completes what a crash or an outage left unfinished, and ends what has expired."""
 
 import asyncio
 import contextlib
 import logging
-import math
-import time
-from collections.abc import AsyncIterator, Callable, Collection
+from collections.abc import AsyncIterator, Collection
 
 from antwort.provider import FunctionError
 from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vector_stores import StoreState, VectorStoreRecord, VectorStores
+from antwort.providers.file_search.store_record import StoreState, VectorStoreRecord
+from antwort.providers.file_search.vector_stores import VectorStores
 from antwort.providers.file_search.vectors.base import SHARED_PREFIX, VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
 _REMEMBERED = 7 * 86_400
 """Seconds for which a deleted collection is known to have been ours, should it come back with a restored backup."""
-
-
 _SOON = 5.0
 """Seconds after which a database that does not answer is tried again."""
-_RECOUNTED = 10.0
-"""Seconds for which a count is taken for right, though a pipeline may have written into the database itself."""
-
-
-class Recounter:
-    """Counts anew what is in stores that somebody has looked at, after they were shown: nobody waits for it."""
-
-    def __init__(self, stores: VectorStores, *, now: Callable[[], float] = time.monotonic) -> None:
-        self._stores = stores
-        self._now = now
-        self._looked: dict[str, VectorStoreRecord] = {}
-        self._counted: dict[str, float] = {}
-        """When each of them was counted."""
-        self._work = asyncio.Event()
-
-    def look(self, store: VectorStoreRecord) -> None:
-        """Take note that a store was shown."""
-        if self._now() - self._counted.get(store.id, -math.inf) >= _RECOUNTED:
-            self._looked[store.id] = store
-            self._work.set()
-
-    async def run(self) -> None:
-        """Go on until cancelled."""
-        while True:
-            await self._work.wait()
-            self._work.clear()
-            looked, self._looked = self._looked, {}
-            now = self._now()
-            self._counted = {id_: then for id_, then in self._counted.items() if now - then < _RECOUNTED}
-            self._counted |= dict.fromkeys(looked, now)
-            try:
-                await self._stores.recount(list(looked.values()))
-            except FunctionError as error:
-                logger.info("file search: vector stores are counted later: %s", error)
-            except Exception:
-                logger.exception("file search: vector stores could not be counted")
 
 
 class Reconciler:

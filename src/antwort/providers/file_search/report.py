@@ -115,8 +115,8 @@ def _entry(ctx: Context, one: FoundChunk, most: int, *, cut: bool = False) -> st
     text = printable(hit.text).strip()
     if cut or len(text) > most:
         text = f"{text[:most].rstrip()}…"
-    place = "" if one.place is None else str(one.place)
-    where = f"{one_line(place)[:_LONGEST_TITLE]}, " if place else ""
+    position = "" if one.position is None else str(one.position)
+    where = f"{one_line(position)[:_LONGEST_TITLE]}, " if position else ""
     chunks = f"chunk {hit.index}" if one.last_index is None else f"chunks {hit.index}-{one.last_index}"
     return f"[{number}] {title} ({where}{chunks}, score {hit.score:.2f})\n{text}\n"
 

@@ -1,5 +1,6 @@
-"""A second ranking by a service that reads the query and each chunk together, as Cohere, Jina and vLLM have one."""
+"""A second ranking of what a search has found, and the service that is asked for it."""
 
+import asyncio
 import logging
 import math
 import time
@@ -8,40 +9,33 @@ from dataclasses import replace
 from urllib.parse import urlsplit
 
 import msgspec
+from typing_extensions import override
 
-from antwort.provider import HttpAnswer, HttpClient, OutboundError
-from antwort.providers.file_search.errors import Unavailable
+from antwort.extensions import Reranker, RerankUnavailable
+from antwort.provider import Duration, Field, HttpAnswer, HttpClient, OutboundError, SecretStr, Settings
 from antwort.providers.file_search.search import FoundChunk, SearchOutcome, Wish
-from antwort.providers.file_search.settings import FileSearchSettings
 
 logger = logging.getLogger(__name__)
 
 _ANSWER_BYTES = 4 << 20
 """Room for an answer: some services send the texts back."""
+_GRACE = 0.5
+"""Seconds by which a re-ranker that minds its time itself may be late."""
 _LOGGED = 300
 """Characters of an answer that are logged."""
 _BYTES_PER_TOKEN = 3
 """Bytes of UTF-8 that a token has, or more."""
 
 
-class RerankUnavailable(Unavailable):
-    """Results cannot be ranked a second time now."""
-
-
-class Reranker:
-    """Ranks what a search has found once more. Without the service, results stay as the search has ranked them."""
+class SecondRanking:
+    """Ranks what a search has found once more. If that fails, results stay as the search has ranked them."""
 
     def __init__(
-        self, http: HttpClient, url: str, settings: FileSearchSettings, on_end: Callable[[str, float], None]
+        self, reranker: Reranker, *, candidates: int, timeout: float, on_end: Callable[[str, float], None]
     ) -> None:
-        self._http = http
-        self._url = url
-        self._server = urlsplit(url).netloc.rpartition("@")[2]
-        self._key = settings.rerank_api_key
-        self._model = settings.rerank_model
-        self._candidates = settings.rerank_candidates
-        self._most = settings.rerank_max_tokens
-        self._timeout = settings.rerank_timeout
+        self._reranker = reranker
+        self._candidates = candidates
+        self._timeout = timeout
         self._on_end = on_end
 
     def widened(self, wish: Wish) -> Wish:
@@ -65,21 +59,50 @@ class Reranker:
         findings.found = found[: wish.limit]
 
     async def check(self) -> None:
-        """Raise RerankUnavailable if the service cannot rank."""
+        """Raise RerankUnavailable if results cannot be ranked."""
         await self._scores("antwort", ["antwort"])
 
     async def _ranked(self, query: str, found: Sequence[FoundChunk]) -> list[FoundChunk]:
-        scores = await self._scores(query, [self._shortened(one.hit.text) for one in found])
+        scores = await self._scores(query, [one.hit.text for one in found])
         new = [replace(one, hit=replace(one.hit, score=score)) for one, score in zip(found, scores, strict=True)]
         return sorted(new, key=lambda one: -one.hit.score)
 
-    def _shortened(self, text: str) -> str:
-        if self._most is None:
-            return text
-        return text.encode(errors="replace")[: self._most * _BYTES_PER_TOKEN].decode(errors="ignore")
-
     async def _scores(self, query: str, texts: Sequence[str]) -> list[float]:
-        body: dict[str, object] = {"query": query, "documents": texts, "top_n": len(texts)}
+        try:
+            async with asyncio.timeout(self._timeout + _GRACE):
+                scores = await self._reranker.scores(query, texts)
+        except TimeoutError:
+            raise RerankUnavailable(f"The re-ranker did not answer within {round(self._timeout, 3):g} s.") from None
+        if len(scores) != len(texts):
+            raise RerankUnavailable(f"The re-ranker gave {len(scores)} scores for {len(texts)} texts.")
+        return scores
+
+
+class HttpRerankerSettings(Settings):
+    """A service, and what it is asked for."""
+
+    url: str = Field(pattern=r"^https?://", description="The whole address of the endpoint.")
+    model: str | None = Field(default=None, description="The model to ask for.")
+    api_key: SecretStr | None = Field(default=None, description="The key it wants.")
+    max_tokens: int | None = Field(default=None, ge=16, description="Tokens of a text that are sent.")
+    timeout: Duration = Field(default=5.0, description="Time that ranking may take.")
+
+
+class HttpReranker(Reranker):
+    """Asks a service that reads the query and each text together, as Cohere, Jina and vLLM have one."""
+
+    def __init__(self, settings: HttpRerankerSettings, http: HttpClient) -> None:
+        self._http = http
+        self._url = settings.url
+        self._server = urlsplit(settings.url).netloc.rpartition("@")[2]
+        self._key = settings.api_key
+        self._model = settings.model
+        self._most = settings.max_tokens
+        self._timeout = settings.timeout
+
+    @override
+    async def scores(self, query: str, texts: Sequence[str]) -> list[float]:
+        body: dict[str, object] = {"query": query, "documents": [*map(self._shortened, texts)], "top_n": len(texts)}
         if self._model is not None:
             body["model"] = self._model
         answer = await self._answer(msgspec.json.encode(body))
@@ -89,6 +112,15 @@ class Reranker:
             return read_scores(answer.body, len(texts))
         except ValueError as error:
             raise self._failure("gave an answer that cannot be used.", str(error)) from None
+
+    @override
+    async def close(self) -> None:
+        """Do nothing: the client is not ours."""
+
+    def _shortened(self, text: str) -> str:
+        if self._most is None:
+            return text
+        return text.encode(errors="replace")[: self._most * _BYTES_PER_TOKEN].decode(errors="ignore")
 
     async def _answer(self, body: bytes) -> HttpAnswer:
         headers = {"content-type": "application/json", "accept": "application/json"}

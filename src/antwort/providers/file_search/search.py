@@ -6,15 +6,15 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
+from antwort.extensions import FEWEST, joint_scores, likenesses
 from antwort.provider import FunctionError, Slots
+from antwort.providers.file_search.chunks import chunk_of
 from antwort.providers.file_search.embedding.base import EmbeddingClient, queries_at_once
 from antwort.providers.file_search.errors import EmbeddingUnavailable, FileSearchError, NoCollection, WrongDimensions
-from antwort.providers.file_search.ingestion.store_files import ChunkPlace
+from antwort.providers.file_search.ingestion.store_files import ChunkPosition
+from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.together import together
-from antwort.providers.file_search.vector_stores import VectorStoreRecord
 from antwort.providers.file_search.vectors.base import Filter, Hit, Query, VectorStoreBackend
-from antwort.providers.file_search.vectors.ranking import FEWEST, joint_scores, likenesses
-from antwort.providers.file_search.windows import chunk_of
 from antwort.providers.file_search.wire import RankingOptions
 
 logger = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ class FoundChunk:
 
     store: VectorStoreRecord
     hit: Hit
-    place: ChunkPlace | None = None
+    position: ChunkPosition | None = None
     """Where in its file it stands, if that is known."""
     last_index: int | None = None
     """The position of the last of several chunks, if it is these; that of the first is in the hit."""

@@ -1,20 +1,26 @@
 """What an operator can set."""
 
 import re
-from typing import Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import PositiveInt, field_validator, model_validator
 
+from antwort.extensions import EMBEDDINGS, RERANKERS, VECTOR_DATABASES, Choice
 from antwort.provider import Duration, Field, SecretStr, Settings
 
 _POSTGRESQL = re.compile(r"postgres(ql)?(\+psycopg)?://")
 _BARE_PERCENT = re.compile(r"%(?![0-9A-Fa-f]{2})")
 
 _OF_SERVICE = {
-    "embedding_url": ("embedding_model", "embedding_api_key", "embedding_dimensions", "embedding_max_tokens"),
-    "rerank_url": ("rerank_model", "rerank_api_key", "rerank_max_tokens"),
+    ("embedding_url", "embedding"): (
+        "embedding_model",
+        "embedding_api_key",
+        "embedding_dimensions",
+        "embedding_max_tokens",
+    ),
+    ("rerank_url", "reranker"): ("rerank_model", "rerank_api_key", "rerank_max_tokens"),
 }
-"""Settings that mean nothing without the address of their service."""
+"""Settings that mean nothing without the address of their service, unless that is chosen by its name."""
 
 
 class QdrantSettings(Settings):
@@ -75,7 +81,7 @@ class PgvectorSettings(Settings):
 class FileSearchSettings(Settings):
     """Where documents are, and how a query becomes a vector."""
 
-    vector_backend: Literal["embedded", "qdrant", "pgvector"] = Field(
+    vector_backend: Annotated[Choice, VECTOR_DATABASES] = Field(
         default="embedded", description="Where vectors are kept: in the data folder, in Qdrant, or in PostgreSQL."
     )
     qdrant: QdrantSettings = Field(default_factory=QdrantSettings, description="The Qdrant server.")
@@ -89,6 +95,11 @@ class FileSearchSettings(Settings):
         ge=1,
         le=1000,
         description="Vector stores that a tenant may have.",
+    )
+    embedding: Annotated[Choice, EMBEDDINGS] | None = Field(
+        default=None,
+        description="What embeds: a small model in this process, a service, or another; if not given, as "
+        "`embedding_url` says.",
     )
     embedding_url: str | None = Field(
         default=None,
@@ -120,6 +131,9 @@ class FileSearchSettings(Settings):
     join_neighbours: bool = Field(
         default=True,
         description="Make one result of chunks of an attached file that follow each other, without what they repeat.",
+    )
+    reranker: Annotated[Choice, RERANKERS] | None = Field(
+        default=None, description="What ranks results a second time; if not given, as `rerank_url` says."
     )
     rerank_url: str | None = Field(
         default=None,
@@ -183,8 +197,16 @@ class FileSearchSettings(Settings):
                 raise ValueError(
                     f"'{name}' is set, but vectors are kept in the data folder; add 'vector_backend: {name}'"
                 )
-        for url, keys in _OF_SERVICE.items():
-            for key in keys if getattr(self, url) is None else ():
+        for (url, chosen), keys in _OF_SERVICE.items():
+            for key in keys if getattr(self, url) is None and getattr(self, chosen) is None else ():
                 if getattr(self, key) is not None:
                     raise ValueError(f"'{key}' has no effect without '{url}'; add the address of that service")
         return self
+
+    def sections(self) -> dict[str, Any]:
+        """Return the sections of what can be chosen, by name."""
+        return {name: value for name, value in self if isinstance(value, Settings)}
+
+    def of(self, prefix: str) -> dict[str, Any]:
+        """Return the settings whose names begin like this, by the rest of these names."""
+        return {name.removeprefix(prefix): value for name, value in self if name.startswith(prefix)}

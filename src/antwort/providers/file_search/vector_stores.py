@@ -1,41 +1,42 @@
-"""Vector stores: what is known about each, and its life from creation to the end.
+"""Vector stores: the life of each, from its creation to its end.
 
 A record says what should be; the vector database follows. A store is written down before its collection is made, and
 struck out after its collection is gone, so that whatever a crash leaves behind has a record that says how to go on.
-What is in a store is counted when it changes, and kept in its record, so that nobody has to ask the vector database.
 """
 
 import contextlib
 import logging
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import asdict
-from enum import StrEnum
 from typing import Any, Literal
 
 import msgspec
 
-from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, NotFoundError, Records
+from antwort.provider import BadRequestError, ConflictError, FunctionError, Kept, Records
+from antwort.providers.file_search.chunks import surplus_ids
 from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
-from antwort.providers.file_search.ingestion.store_files import JOB
-from antwort.providers.file_search.together import together
+from antwort.providers.file_search.store_counts import StoreCounts
+from antwort.providers.file_search.store_record import (
+    ENDED,
+    KIND,
+    StoreState,
+    VectorStoreRecord,
+    expired,
+    is_away,
+    not_found,
+)
 from antwort.providers.file_search.vectors.base import (
     Attributes,
     Chunk,
-    Count,
-    Place,
     VectorStoreBackend,
     collection_name,
     shared_collection_name,
 )
-from antwort.providers.file_search.windows import surplus_ids
 
 logger = logging.getLogger(__name__)
 
-KIND = "vector_store"
 TOMBSTONE = "vector_store_tombstone"
 """Says that a collection was ours and may be removed."""
-_DAY = 86_400
 _ACTIVE_EVERY = 60
 """Seconds in which one search is enough to show that a store is in use."""
 _MOST = 1000
@@ -44,113 +45,6 @@ _IDS = 5000
 """Windows that are deleted at once."""
 _PAGE = 500
 """Records that are read at once."""
-_RECOUNTS = 3
-"""How often a store is counted anew that others change meanwhile."""
-
-
-class StoreState(StrEnum):
-    """Where a store is in its life."""
-
-    CREATING = "creating"
-    READY = "ready"
-    EXPIRED = "expired"
-    DELETING = "deleting"
-
-
-class VectorStoreRecord:
-    """A vector store, as its record has it."""
-
-    def __init__(self, kept: Kept) -> None:
-        self.kept = kept
-
-    @property
-    def id(self) -> str:
-        """Its id, `vs_…`."""
-        return self.kept.id
-
-    @property
-    def tenant(self) -> str:
-        """Whose it is."""
-        return self.kept.tenant
-
-    @property
-    def created_at(self) -> int:
-        """When it was created."""
-        return self.kept.created_at
-
-    @property
-    def name(self) -> str:
-        """What it is called."""
-        return str(self.kept.value["name"])
-
-    @property
-    def state(self) -> StoreState:
-        """Where it is in its life."""
-        return StoreState(self.kept.value["state"])
-
-    @property
-    def metadata(self) -> dict[str, str]:
-        """What its owner notes about it."""
-        return dict(self.kept.value["metadata"])
-
-    @property
-    def dimensions(self) -> int:
-        """The length of its vectors."""
-        return int(self.kept.value["dimensions"])
-
-    @property
-    def collection(self) -> str:
-        """The collection that holds its chunks."""
-        return str(self.kept.value["collection"])
-
-    @property
-    def place(self) -> str | None:
-        """The place of its vectors, as the backend that made it has it; None if it was made before places had names."""
-        place = self.kept.value.get("place")
-        return None if place is None else str(place)
-
-    @property
-    def windows(self) -> int:
-        """The most windows, beside the first, that a chunk written over the route has had."""
-        return int(self.kept.value.get("windows", 0))
-
-    @property
-    def known(self) -> Count:
-        """What is in it, as far as this server and its housekeeping have seen."""
-        return Count(**self.kept.value.get("known", {}))
-
-    @property
-    def is_shared(self) -> bool:
-        """Tell whether the collection has other stores in it."""
-        return self.collection != collection_name(self.id)
-
-    @property
-    def days(self) -> int | None:
-        """Days without a search or a write after which it expires; None if it does not."""
-        days = self.kept.value["days"]
-        return None if days is None else int(days)
-
-    @property
-    def last_active_at(self) -> int:
-        """When it was searched or written to, to the minute; or made, or given its days."""
-        return int(self.kept.value["last_active_at"])
-
-    @property
-    def expires_at(self) -> int | None:
-        """When it expires."""
-        return None if self.days is None else self.last_active_at + self.days * _DAY
-
-    @property
-    def is_cleared(self) -> bool:
-        """Tell whether the chunks of an expired store are gone."""
-        return bool(self.kept.value.get("cleared"))
-
-    def is_expired(self, now: float) -> bool:
-        """Tell whether its time is over."""
-        return self.state is StoreState.EXPIRED or (self.expires_at is not None and now >= self.expires_at)
-
-
-_ENDED = (StoreState.EXPIRED, StoreState.DELETING)
 
 
 class VectorStores:
@@ -165,6 +59,7 @@ class VectorStores:
         self._most = most
         self._place = backend.place
         self.now = now
+        self.counts = StoreCounts(records, backend, self._is_counted)
 
     # --- reading -----------------------------------------------------------------------------------------------------
 
@@ -178,6 +73,17 @@ class VectorStores:
             raise not_found(store_id)
         self._check_here(store)
         return store
+
+    async def get_open(self, tenant: str, store_id: str) -> VectorStoreRecord:
+        """Return a store as `get` does; BadRequestError if its time is over."""
+        store = await self.get(tenant, store_id)
+        self.check_open(store)
+        return store
+
+    def check_open(self, store: VectorStoreRecord) -> None:
+        """Raise BadRequestError if the time of a store is over."""
+        if self.is_expired(store):
+            raise expired(store.id)
 
     async def page(
         self,
@@ -246,66 +152,13 @@ class VectorStores:
         """Tell whether the vectors of a store are where this server cannot reach them."""
         return store.place is not None and store.place != self._place
 
-    async def is_there(self, store: VectorStoreRecord) -> bool:
-        """Tell whether a store that was read before has not ended since."""
-        current = await self._get(store.tenant, store.id)
-        return current is not None and current.state not in _ENDED
-
-    def count(self, store: VectorStoreRecord) -> Count:
-        """Return what is in a store, as its record has it; nothing is asked."""
-        return store.known if self._is_counted(store) else Count()
-
     def _is_counted(self, store: VectorStoreRecord) -> bool:
         return not (store.state is StoreState.CREATING or self.is_expired(store) or self.is_elsewhere(store))
 
-    async def recount(self, stores: Sequence[VectorStoreRecord]) -> bool:
-        """Count anew what is in stores; False if one of them was changed meanwhile, whose count stays as it was.
-
-        So does that of one in which a file is being written or removed: what is in it is not what will be, and who does
-        that counts it at its end.
-        """
-        asked = [store for store in stores if self._is_counted(store)]
-        places = [Place(store.collection, store.tenant, store.id) for store in asked]
-        found = await self._backend.counts(places)
-        if found is None:
-            found = await together(self._counted(store) for store in asked)
-        changed = [(store, count) for store, count in zip(asked, found, strict=True) if store.known != count]
-        return all(await together(self._recounted(store, count) for store, count in changed))
-
-    async def _recounted(self, store: VectorStoreRecord, count: Count) -> bool:
-        if await self._records.count(store.tenant, JOB, parent=store.id):
-            return False
-        return await self._keep(store, count)
-
-    async def refresh(self, store: VectorStoreRecord) -> None:
-        """Count anew what is in a store that was written to; if that cannot be done, a later look will do it."""
-        try:
-            for _ in range(_RECOUNTS):
-                current = await self._get(store.tenant, store.id)
-                if current is None or await self.recount([current]):
-                    return
-        except VectorStoreUnavailable as error:
-            logger.warning("file search: vector store %s is counted later: %s", store.id, error)
-
-    async def add(self, store: VectorStoreRecord, *, files: int, chunks: int, size: int) -> None:
-        """Note that so much more is in a store, or less."""
-        current: VectorStoreRecord | None = store
-        while current is not None and current.state is not StoreState.DELETING:
-            known = current.known
-            count = Count(max(0, known.chunks + chunks), max(0, known.files + files), max(0, known.bytes + size))
-            if await self._keep(current, count):
-                return
-            current = await self._get(store.tenant, store.id)
-
-    async def _counted(self, store: VectorStoreRecord) -> Count:
-        try:
-            return await self._backend.count(store.collection, tenant=store.tenant, vector_store_id=store.id)
-        except NoCollection:  # deleted since, or lost
-            return Count()
-
-    async def _keep(self, store: VectorStoreRecord, count: Count) -> bool:
-        value = {**store.kept.value, "known": asdict(count)}
-        return await self._records.update(msgspec.structs.replace(store.kept, value=value))
+    async def is_there(self, store: VectorStoreRecord) -> bool:
+        """Tell whether a store that was read before has not ended since."""
+        current = await self._get(store.tenant, store.id)
+        return current is not None and current.state not in ENDED
 
     # --- writing -----------------------------------------------------------------------------------------------------
 
@@ -404,7 +257,7 @@ class VectorStores:
         """
         if store.dimensions == dimensions:
             return store
-        if store.known.chunks or (await self._counted(store)).chunks:
+        if store.known.chunks or (await self.counts.counted(store)).chunks:
             raise WrongDimensions(store.dimensions, dimensions)
         logger.warning("file search: vector store %s is empty, and gets %d dimensions", store.id, dimensions)
         await self._clear(store)
@@ -527,7 +380,7 @@ class VectorStores:
     async def _check_goes_on(self, store: VectorStoreRecord) -> None:
         """Look again at a store; if it has ended meanwhile, remove what was written since, and say so."""
         current = await self._get(store.tenant, store.id)
-        if current is None or current.state in _ENDED:
+        if current is None or current.state in ENDED:
             await self._clear(store)
             is_expired = current is not None and current.state is StoreState.EXPIRED
             raise expired(store.id) if is_expired else not_found(store.id)
@@ -561,7 +414,7 @@ class VectorStores:
             more = page.has_more
             for store in map(VectorStoreRecord, page.data):
                 after = store.id
-                if store.state not in _ENDED and not self.is_expired(store):
+                if store.state not in ENDED and not self.is_expired(store):
                     yield store
 
     async def _scan(self, kind: str) -> AsyncIterator[Kept]:
@@ -570,18 +423,3 @@ class VectorStores:
             for position, kept in found:
                 after = position
                 yield kept
-
-
-def is_away(error: FunctionError) -> bool:
-    """Tell whether an error is that the vector database does not answer."""
-    return isinstance(error, VectorStoreUnavailable) and error.away
-
-
-def not_found(store_id: str) -> NotFoundError:
-    """Return the error for an id that means nothing to the tenant, whoever else may own it."""
-    return NotFoundError(f"Vector store with id '{store_id[:100]}' not found.", param="vector_store_id")
-
-
-def expired(store_id: str) -> BadRequestError:
-    """Return the error for a store whose time is over."""
-    return BadRequestError(f"Vector store '{store_id}' has expired; create a new one.", code="vector_store_expired")

@@ -56,8 +56,9 @@ class Calls:
             except (TypeError, ValueError) as error:
                 raise FunctionError(f"{name.removeprefix('_variable_')}: {error}") from error
         name = self.functions.get(name, name)
-        bound = self._bound(name, positional, named)
-        result = await self._ctx.call_function(name, bound, key=key, references=references)
+        if positional:
+            named = self._bound(name, positional, named)
+        result = await self._ctx.calls.call(name, named, key=key, references=references)
         if result.is_error:
             raise FunctionError(result.output)
         return result.value

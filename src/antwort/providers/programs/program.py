@@ -50,9 +50,13 @@ class Program:
         self._session: AsyncMontySession | None = None
         self._noted: dict[int, Pending] = {}
         """Calls that the program has named and not got a result of."""
-        self._tasks: dict[int, asyncio.Task[Any]] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._ended: dict[int, Any] = {}
+        """What has come of those that the program has not been given yet: their values, or why there are none."""
         self._waiting: set[int] = set()
         """Those among them that wait for somebody."""
+        self._woken: asyncio.Future[None] | None = None
+        """Done when one has ended, if somebody waits for that."""
         self._printed = Printed(settings.max_printed)
         self._kept_at = asyncio.get_running_loop().time()
         self._slept = 0.0
@@ -71,17 +75,23 @@ class Program:
             for task in self._tasks.values():
                 task.cancel()
             await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+            self._ended.clear()  # errors have frames, and these the program
             await self._release()
 
     async def _run(self, code: str, before: State | None, snapshot: State | None, *, leaves: bool) -> Outcome:
         library = await self._library()
         try:
             pause = await (self._begin(code, before) if snapshot is None else self._load(snapshot))
-            while not isinstance(pause, library.MontyComplete):
-                if isinstance(pause, library.AsyncNameLookupSnapshot):
-                    pause = await self._look_up(pause)
-                elif isinstance(pause, library.AsyncFunctionSnapshot):
+            called, complete, named = (
+                library.AsyncFunctionSnapshot,
+                library.MontyComplete,
+                library.AsyncNameLookupSnapshot,
+            )
+            while not isinstance(pause, complete):
+                if isinstance(pause, called):
                     pause = await self._note(pause)
+                elif isinstance(pause, named):
+                    pause = await self._look_up(pause)
                 else:
                     pause = await self._wait(pause)
             result = "" if pause.output is None else written(pause.output)
@@ -161,8 +171,7 @@ class Program:
             return await pause.resume({"exc_type": refusal.exc_type, "message": refusal.message})
         handed_on: set[str] = set()
         try:
-            given = [plain(list(pause.args), handed_on), plain(pause.kwargs, handed_on)]
-            arguments = msgspec.json.encode(given).decode()
+            arguments = msgspec.json.encode(plain([pause.args, pause.kwargs], handed_on)).decode()
         except (TypeError, ValueError, RecursionError) as error:
             return await pause.resume({"exc_type": "TypeError", "message": f"{name}: {error}"})
         self._noted[pause.call_id] = Pending(name, arguments, sorted(handed_on))
@@ -188,10 +197,11 @@ class Program:
 
     async def _wait(self, pause: "AsyncFutureSnapshot") -> "Pause":
         """Make the calls that the program waits for, and go on with the results that are there first."""
-        wanted = [number for number in pause.pending_call_ids if number in self._noted]
-        for number in wanted:
-            if number not in self._tasks:
-                self._tasks[number] = asyncio.ensure_future(self._call(number, self._noted[number]))
+        wanted = self._noted.keys() & pause.pending_call_ids
+        if begun := wanted - self._tasks.keys():
+            loop = asyncio.get_running_loop()
+            for number in sorted(begun):
+                self._tasks[number] = loop.create_task(self._call(number, self._noted[number]))
         try:
             return await self._settled(pause, wanted)
         except asyncio.CancelledError:
@@ -199,7 +209,7 @@ class Program:
                 await self._keep(pause)
             raise
 
-    async def _settled(self, pause: "AsyncFutureSnapshot", wanted: list[int]) -> "Pause":
+    async def _settled(self, pause: "AsyncFutureSnapshot", wanted: set[int]) -> "Pause":
         kept: State | None = None
         while True:
             results = self._results(wanted)
@@ -208,8 +218,7 @@ class Program:
                 if kept is not None:
                     again = await (await self._open()).load_snapshot(kept.session, print_callback=self._print)
                 return await again.resume(results)
-            under_way = [self._tasks[number] for number in wanted if number not in self._waiting]
-            if not under_way:
+            if wanted <= self._waiting:  # none is under way
                 if kept is None and await self._keep(pause) is None:
                     raise FunctionError("The program holds too much to wait for somebody. Let it hold less.")
                 raise SuspendedError(Suspension("calls"))
@@ -218,29 +227,48 @@ class Program:
                 kept = await self._keep(pause)
                 if kept is not None:
                     await self._release()
-            await asyncio.wait(under_way, timeout=_BETWEEN, return_when=asyncio.FIRST_COMPLETED)
+            await self._next_end()
 
-    def _results(self, wanted: list[int]) -> dict[int, Any]:
+    async def _next_end(self) -> None:
+        """Wait until a call has ended, or it is time to look whether the state should be kept."""
+        loop = asyncio.get_running_loop()
+        self._woken = loop.create_future()
+        timer = loop.call_later(_BETWEEN, self._wake)
+        try:
+            await self._woken
+        finally:
+            timer.cancel()
+            self._woken = None
+
+    def _wake(self) -> None:
+        if self._woken is not None and not self._woken.done():
+            self._woken.set_result(None)
+
+    def _results(self, wanted: set[int]) -> dict[int, Any]:
         """Return what has come of calls, and take note of those that wait for somebody."""
         results = {}
-        for number in wanted:
-            task = self._tasks[number]
-            if not task.done() or number in self._waiting:
-                continue
-            error = task.exception()
-            if isinstance(error, SuspendedError):
+        for number in wanted & self._ended.keys():
+            found = self._ended.pop(number)
+            if isinstance(found, SuspendedError):
                 self._waiting.add(number)
                 continue
+            if isinstance(found, asyncio.CancelledError):
+                raise found
             del self._tasks[number], self._noted[number]
-            if error is None:
-                results[number] = {"return_value": task.result()}
+            if isinstance(found, BaseException):
+                results[number] = {"exc_type": "RuntimeError", "message": str(found)}
             else:
-                results[number] = {"exc_type": "RuntimeError", "message": str(error)}
+                results[number] = {"return_value": found}
         return results
 
-    async def _call(self, number: int, call: Pending) -> Any:
+    async def _call(self, number: int, call: Pending) -> None:
+        """Make a call, and keep what comes of it for the program."""
         positional, named = msgspec.json.decode(call.arguments)
-        return await self._calls.make(str(number), call.name, positional, named, call.references)
+        try:
+            self._ended[number] = await self._calls.make(str(number), call.name, positional, named, call.references)
+        except BaseException as error:  # noqa: BLE001 - the program is given it
+            self._ended[number] = error
+        self._wake()
 
     # --- what is kept ------------------------------------------------------------------------------------------------
 

@@ -11,10 +11,13 @@ from weakref import WeakValueDictionary
 from typing_extensions import override
 
 from antwort.provider import (
+    JSON,
     Context,
     Counter,
     Field,
-    Hosted,
+    HostedCall,
+    HostedTool,
+    ItemEnd,
     LargeWork,
     Provider,
     SandboxPython,
@@ -32,19 +35,32 @@ from antwort.providers.programs.states import MONTY, States
 from antwort.providers.programs.variables import VariableCalls
 
 
-def _describe(arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    code = str(arguments.get("code", ""))
-    return {"code": code, "fingerprint": hashlib.sha256(code.encode(errors="replace")).hexdigest()}
+class ProgramTool(HostedTool):
+    """A program and what came of it are two items."""
 
+    types = ("programmatic_tool_calling",)
+    item = "program"
+    output_items = ("program_output",)
 
-_FACE = Hosted(
-    types=("programmatic_tool_calling",),
-    item="program",
-    describe=_describe,
-    output_item="program_output",
-    output_field="result",
-    read_arguments=lambda item: {"code": item["code"]},
-)
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        code = str(call.decoded.get("code", ""))
+        return {"code": code, "fingerprint": hashlib.sha256(code.encode(errors="replace")).hexdigest()}
+
+    @override
+    def end(self, call: HostedCall, result: ToolResult) -> ItemEnd:
+        status = "incomplete" if result.is_error else "completed"
+        output = {"type": self.output_items[0], "status": status, "result": result.output}
+        return ItemEnd(result.item, "completed", events=(), items=(output,))
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON:
+        return {"code": item["code"]}
+
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        result = item.get("result")
+        return result if isinstance(result, str) else None
 
 
 class Programs(Provider[ProgramsSettings]):
@@ -87,7 +103,7 @@ class Programs(Provider[ProgramsSettings]):
             await self._interpreter.close()
             self._work.close()
 
-    @function(attach=True, in_order=True, timeout=math.inf, calls_functions=True, hosted=_FACE)
+    @function(attach=True, in_order=True, timeout=math.inf, calls_functions=True, hosted=ProgramTool())
     async def run_program(
         self, ctx: Context, code: Annotated[str, Field(min_length=1, description="The program, in Python.")]
     ) -> ToolResult:

@@ -18,7 +18,9 @@ from antwort.provider import (
     Field,
     FunctionError,
     FunctionUnavailableError,
-    Hosted,
+    HostedCall,
+    HostedTool,
+    ItemEnd,
     Provider,
     Reference,
     ToolResult,
@@ -60,30 +62,36 @@ AgentId = Annotated[str, Field(min_length=1, description="Id of an agent.")]
 Prompts = Annotated[list[str], Field(min_length=1)]
 
 
-def _describe(action: str, _arguments: Mapping[str, Any]) -> Mapping[str, Any]:
-    return {"action": action}
+class AgentTool(HostedTool):
+    """A function that OpenAI's multi-agent beta has too; a request names all by their type."""
 
+    types = ("multi_agent",)
+    item = "multi_agent_call"
+    output_items = ("multi_agent_call_output",)
+    offered_with = ("wait_agent", "list_agents", "interrupt_agent", "followup_task")
+    only_named = True
 
-def _read_arguments(action: str, item: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    if item.get("action") != action:
-        return None
-    try:
-        return msgspec.json.decode(str(item.get("arguments")), type=dict[str, Any])
-    except (msgspec.MsgspecError, UnicodeError):
-        return {}
+    def __init__(self, action: str) -> None:
+        self._action = action
 
+    @override
+    def begin(self, call: HostedCall) -> Mapping[str, Any]:
+        return {"arguments": call.arguments, "action": self._action}
 
-def _face(action: str) -> Hosted:
-    """Return the face of a function that OpenAI's multi-agent beta has too; a request names all by their type."""
-    return Hosted(
-        types=("multi_agent",),
-        item="multi_agent_call",
-        output_item="multi_agent_call_output",
-        describe=partial(_describe, action),
-        only_named=True,
-        read_arguments=partial(_read_arguments, action),
-        companions=("wait_agent", "list_agents", "interrupt_agent", "followup_task"),
-    )
+    @override
+    def end(self, call: HostedCall, result: ToolResult) -> ItemEnd:
+        part = {"type": "output_text", "text": result.output, "annotations": [], "logprobs": []}
+        output = {"type": self.output_items[0], "output": [part], "action": self._action}
+        return ItemEnd(result.item, events=(), items=(output,))
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if item.get("action") != self._action:
+            return None
+        try:
+            return msgspec.json.decode(str(item.get("arguments")), type=dict[str, Any])
+        except (msgspec.MsgspecError, UnicodeError):
+            return {}
 
 
 class AgentWork(BaseModel):
@@ -127,7 +135,7 @@ class SubAgents(Provider[SubAgentsSettings]):
         spill=False,
         timeout=math.inf,
         offer="on_request",
-        hosted=_face("spawn_agent"),
+        hosted=AgentTool("spawn_agent"),
     )
     async def spawn_agent(
         self,
@@ -223,7 +231,7 @@ class SubAgents(Provider[SubAgentsSettings]):
 
     # --- agents that were started without waiting --------------------------------------------------------------------
 
-    @function(scope="agent", offer="on_request", hosted=_face("list_agents"))
+    @function(scope="agent", offer="on_request", hosted=AgentTool("list_agents"))
     async def list_agents(self, ctx: Context) -> dict[str, Any]:
         """List your sub-agents with their status."""
         return results.listed(await ctx.agents.list())
@@ -234,7 +242,7 @@ class SubAgents(Provider[SubAgentsSettings]):
         spill=False,
         timeout=math.inf,
         offer="on_request",
-        hosted=_face("wait_agent"),
+        hosted=AgentTool("wait_agent"),
     )
     async def wait_agent(
         self,
@@ -248,7 +256,7 @@ class SubAgents(Provider[SubAgentsSettings]):
             return await results.one(ctx, found[0], most=self.settings.max_inline)
         return await results.many(ctx, found, most=self.settings.max_results)
 
-    @function(scope="agent", offer="on_request", hosted=_face("interrupt_agent"))
+    @function(scope="agent", offer="on_request", hosted=AgentTool("interrupt_agent"))
     async def interrupt_agent(self, ctx: Context, agent: AgentId) -> dict[str, Any]:
         """Stop what a sub-agent is doing. It can get a follow-up."""
         return await results.one(ctx, await ctx.agents.interrupt(agent), most=self.settings.max_inline)
@@ -260,7 +268,7 @@ class SubAgents(Provider[SubAgentsSettings]):
         spill=False,
         timeout=math.inf,
         offer="on_request",
-        hosted=_face("followup_task"),
+        hosted=AgentTool("followup_task"),
     )
     async def followup_task(
         self,

@@ -8,7 +8,7 @@ import msgspec
 from pydantic import BeforeValidator
 from typing_extensions import override
 
-from antwort.provider import Context, Effect, Field, FunctionError, Scope, function
+from antwort.provider import Context, Effect, Field, FunctionError, Provider, Scope, function
 from antwort.providers.user.routes import QuestionRoutes
 from antwort.providers.user.settings import UserSettings
 from antwort.providers.user.webhook import Webhook, signing_key
@@ -26,13 +26,14 @@ Choices = Annotated[list[str], Field(min_length=1, max_length=100, description="
 Seconds = Annotated[float, Field(gt=0, description="Seconds after which to go on without an answer")]
 
 
-class User(QuestionRoutes):
+class User(Provider[UserSettings]):
     """The human user. Root agents only: a sub-agent talks to its parent."""
 
     name = "user"
 
     def __init__(self, settings: UserSettings | None = None) -> None:
         super().__init__(settings)
+        self.parts = (QuestionRoutes(self),)
         if self.settings.webhook is not None:
             signing_key(self.settings.webhook.secret.get_secret_value())
 

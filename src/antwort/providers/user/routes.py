@@ -35,12 +35,15 @@ Status = Annotated[
 ResponseId = Annotated[str | None, Field(description="Only questions of this response, and of its sub-agents.")]
 
 
-class QuestionRoutes(Provider[UserSettings]):
+class QuestionRoutes:
     """The routes of questions."""
+
+    def __init__(self, provider: Provider[UserSettings]) -> None:
+        self._provider = provider
 
     @property
     def _questions(self) -> Questions:
-        questions = self.services.questions
+        questions = self._provider.services.questions
         if questions is None:
             raise ServiceUnavailableError("There are no questions here: no app runs.")
         return questions

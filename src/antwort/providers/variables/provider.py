@@ -16,6 +16,7 @@ from antwort.provider import (
     GrepScanner,
     LargeWork,
     LineScanner,
+    Provider,
     Reference,
     Variable,
     VariableScope,
@@ -64,13 +65,14 @@ NewKey = Annotated[str, Field(min_length=1, max_length=256)]
 Scope = Annotated[VariableScope, Field(description="Who sees it.")]
 
 
-class Variables(VariableRoutes):
+class Variables(Provider[VariablesSettings]):
     """Values by key, in scopes that agents share: of any size, read in parts, handed on by reference."""
 
     reads = Counter("reads_total", "Reads of variables, by how much was asked for.", ["part"])
 
     def __init__(self, settings: VariablesSettings | None = None) -> None:
         super().__init__(settings)
+        self.parts = (VariableRoutes(self),)
         self._summaries: OrderedDict[tuple[str, int, bool], Mapping[str, Any]] = OrderedDict()
         for part in ("start", "offset", "lines", "grep", "json_path"):
             self.reads.labels(part)  # so that each shows from the beginning

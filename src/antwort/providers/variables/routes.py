@@ -50,13 +50,16 @@ Key = Annotated[str, Field(min_length=1, max_length=256, description="The key.")
 Filter = Annotated[str | None, Field(description="Only those with this value.")]
 
 
-class VariableRoutes(Provider[VariablesSettings]):
+class VariableRoutes:
     """The management routes of variables."""
+
+    def __init__(self, provider: Provider[VariablesSettings]) -> None:
+        self._provider = provider
 
     @property
     def values(self) -> Values:
         """The variables of all tenants."""
-        values = self.services.values
+        values = self._provider.services.values
         if values is None:
             raise ServiceUnavailableError("There are no variables here: the app does not run.")
         return values
@@ -141,7 +144,7 @@ class VariableRoutes(Provider[VariablesSettings]):
             conversation_id=scope_id if scope == "conversation" else None,
         )
         if expires_in is None and scope == "tenant":
-            expires_in = self.settings.expires_in
+            expires_in = self._provider.settings.expires_in
         kind = _kind(request.headers.get("content-type", ""))
         made = await self.values.write(place, key, request.stream(), kind=kind, expires_in=expires_in)
         return VariableObject.of(made)

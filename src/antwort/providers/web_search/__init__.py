@@ -1,6 +1,7 @@
-"""Web search: a backend of the operator's choice, pages as text, citations."""
+"""Web search: an engine of the operator's choice, pages as text, citations."""
 
-from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
+from antwort.extensions import Findings, SearchError, SearchResult
+from antwort.extensions import SearchEngine as SearchAdapter
 from antwort.providers.web_search.provider import WebSearch
 from antwort.providers.web_search.settings import WebSearchSettings
 

@@ -1,14 +1,13 @@
-"""What searches the web: the protocol, what it finds, and how it fails."""
+"""What search engines behind HTTP have in common: how they are asked, and how their answers are read."""
 
 import logging
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any
 from urllib.parse import urlsplit
 
+from antwort.extensions import SearchError
 from antwort.provider import (
     Context,
-    FunctionError,
     HttpAnswer,
     OutboundError,
     OutboundTimeoutError,
@@ -25,54 +24,6 @@ _PASSING = frozenset({502, 503, 504})
 _FIRST_PAUSE = 0.1
 _PATIENCE = 2.0
 """Seconds that a backend may ask us to wait: a search is answered while somebody watches."""
-
-
-@dataclass(frozen=True, slots=True)
-class SearchResult:
-    """One result, as the backend gave it."""
-
-    title: str
-    url: str
-    snippet: str
-    published: str | None = None
-
-
-class Findings(list[SearchResult]):
-    """Results in the order of their rank, and what the backend says besides."""
-
-    def __init__(
-        self,
-        results: Iterable[SearchResult] = (),
-        *,
-        answers: Iterable[str] = (),
-        suggestions: Iterable[str] = (),
-        silent: Iterable[str] = (),
-    ) -> None:
-        super().__init__(results)
-        self.answers = list(answers)
-        """Facts that need no result, such as a conversion."""
-        self.suggestions = list(suggestions)
-        """Other queries to try."""
-        self.silent = list(silent)
-        """Search engines behind the backend that did not answer, with the reason."""
-
-
-class SearchError(FunctionError):
-    """The search failed; `outcome` is the status it is counted under."""
-
-    def __init__(self, message: str, outcome: str = "error") -> None:
-        super().__init__(message)
-        self.outcome = outcome
-
-
-class SearchAdapter(Protocol):
-    """Searches with one backend."""
-
-    async def search(self, ctx: Context, query: str, max_results: int) -> list[SearchResult]:
-        """Return what is found, best first; more than `max_results` is no error.
-
-        What the request wishes for is in the context. Raise SearchError if the backend cannot say.
-        """
 
 
 async def ask(

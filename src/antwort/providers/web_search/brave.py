@@ -1,25 +1,45 @@
 """Brave Search, by its web search API."""
 
-from typing import Any
+from typing import Any, Literal, Self
 
+from pydantic import model_validator
 from typing_extensions import override
 
-from antwort.provider import Context
-from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult, ask, texts
+from antwort.extensions import Findings, SearchEngine, SearchError, SearchResult
+from antwort.provider import Context, Duration, Field, SecretStr, Settings
+from antwort.providers.web_search.adapter import ask, texts
 from antwort.providers.web_search.options import Options
-from antwort.providers.web_search.settings import WebSearchSettings
 
 _API = "https://api.search.brave.com/res/v1/web/search"
 _MOST = 20
 """Results of one answer."""
 
 
-class Brave(SearchAdapter):
+class BraveSettings(Settings):
+    """Brave's API."""
+
+    url: str = Field(default=_API, pattern=r"^https?://", description="Its address.")
+    api_key: SecretStr | None = Field(default=None, description="The key it wants.")
+    language: str | None = Field(default=None, description="Language of the results.")
+    safe_search: Literal["off", "moderate", "strict"] = Field(
+        default="moderate", description="How much adult content is left out."
+    )
+    timeout: Duration = Field(default=10.0, description="Time a search may take, retries included.")
+    retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
+
+    @model_validator(mode="after")
+    def _has_a_key(self) -> Self:
+        if self.api_key is None:
+            raise ValueError("'api_key' or 'api_key_file' is required for Brave")
+        return self
+
+
+class Brave(SearchEngine):
     """Asks Brave's API with the operator's key."""
 
-    def __init__(self, settings: WebSearchSettings) -> None:
+    def __init__(self, settings: BraveSettings) -> None:
         self._settings = settings
-        self._url = settings.url or _API
+        self._url = settings.url
 
     @override
     async def search(self, ctx: Context, query: str, max_results: int) -> Findings:

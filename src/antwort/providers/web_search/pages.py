@@ -3,8 +3,17 @@
 import re
 from collections.abc import Callable
 
-from antwort.provider import Context, FunctionError, HttpAnswer, LargeWork, Slots, printable
-from antwort.providers.web_search.markup import PageText, readable, sniffed_charset
+from antwort.provider import (
+    Context,
+    FunctionError,
+    HtmlPage,
+    HttpAnswer,
+    LargeWork,
+    Slots,
+    decoded_html,
+    printable,
+    read_html,
+)
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript", ""})
@@ -27,13 +36,13 @@ class PageReading:
         """Let the thread end, after the page that it reads."""
         self._work.close()
 
-    async def read(self, tenant: str, read: Callable[[HttpAnswer], PageText], answer: HttpAnswer) -> PageText:
+    async def read(self, tenant: str, read: Callable[[HttpAnswer], HtmlPage], answer: HttpAnswer) -> HtmlPage:
         """Return what is made of an answer, when it is the tenant's turn."""
         async with self._slots.taken_by(tenant):
             return await self._work.run(read, answer)
 
 
-async def read_page(ctx: Context, url: str, admit: Callable[[str], bool], reading: PageReading) -> PageText:
+async def read_page(ctx: Context, url: str, admit: Callable[[str], bool], reading: PageReading) -> HtmlPage:
     """Return a page as text; raise FunctionError if it cannot be had or is no text."""
     answer = await ctx.http.fetch(url, headers={"accept": _ACCEPT}, admit=admit)
     if answer.status >= 400:
@@ -47,11 +56,11 @@ async def read_page(ctx: Context, url: str, admit: Callable[[str], bool], readin
     raise FunctionError(f"The page is {shown}, which cannot be read as text.")
 
 
-def _read_html(answer: HttpAnswer) -> PageText:
-    return readable(answer.text(answer.charset or sniffed_charset(answer.body)))
+def _read_html(answer: HttpAnswer) -> HtmlPage:
+    return read_html(decoded_html(answer.body, answer.charset))
 
 
-def _read_text(answer: HttpAnswer) -> PageText:
+def _read_text(answer: HttpAnswer) -> HtmlPage:
     if b"\0" in answer.body:
         raise FunctionError("The page is not text and cannot be read.")
-    return PageText("", printable(answer.text()))
+    return HtmlPage("", printable(answer.text()))

@@ -2,13 +2,13 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Annotated, Any, ClassVar
 from urllib.parse import urlsplit
 
 from typing_extensions import override
 
+from antwort.extensions import SEARCH_ENGINES, Findings, SearchEngine, SearchError, SearchResult
 from antwort.provider import (
     JSON,
     Context,
@@ -16,23 +16,21 @@ from antwort.provider import (
     Field,
     FunctionError,
     Histogram,
-    Hosted,
+    HostedCall,
+    HostedTool,
+    HtmlPage,
     OutboundError,
     Provider,
     ToolResult,
     function,
+    html_line,
 )
 from antwort.providers.web_search import report
-from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult
-from antwort.providers.web_search.brave import Brave
-from antwort.providers.web_search.markup import PageText, plain
 from antwort.providers.web_search.options import Options, Size
 from antwort.providers.web_search.pages import PageReading, read_page
-from antwort.providers.web_search.searxng import SearXNG
 from antwort.providers.web_search.settings import WebSearchSettings
 from antwort.providers.web_search.urls import normalised, within
 
-ADAPTERS: Mapping[str, Callable[[WebSearchSettings], SearchAdapter]] = {"searxng": SearXNG, "brave": Brave}
 _SITES = 5
 """Domains that a query names; with more of them the results are only sifted."""
 _SIFTED = 20
@@ -44,74 +42,75 @@ _LONGEST_FIELD = 20_000
 """Characters of a title or snippet that are looked at: with its markup it is longer than what is shown of it."""
 
 
-def _word(arguments: Mapping[str, Any], name: str) -> str:
-    value = arguments.get(name)
-    return value if isinstance(value, str) else ""
+class WebSearchTool(HostedTool):
+    """OpenAI's `web_search`, of which the functions with pages are actions, too."""
+
+    types = ("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11")
+    item = "web_search_call"
+    phases = ("in_progress", "searching")
+    includes: Mapping[str, str] = {
+        "web_search_call.action.sources": "action.sources",
+        "web_search_call.results": "results",
+    }
+    offered_with: tuple[str, ...] = ("open_page", "find_in_page")
+
+    @override
+    def check(self, tool: Mapping[str, Any]) -> Options:
+        return Options.read(tool)
+
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        return {"action": _search_action(call.text("query"))}
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON | None:
+        action = _action(item, "search")
+        if action is None:
+            return None
+        queries = action.get("queries") or ()
+        return {"query": action.get("query") or "; ".join(str(query) for query in queries)}
+
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        return report.read_results(item)
 
 
-def _search_action(arguments: Mapping[str, Any]) -> JSON:
-    query = _word(arguments, "query")
-    return {"action": {"type": "search", "query": query, "queries": [query]}}
+class PageTool(WebSearchTool):
+    """Something done with a page, of which the item shows some arguments."""
+
+    offered_with = ()
+
+    def __init__(self, action: str, *arguments: str) -> None:
+        self._kind = action
+        self._arguments = arguments
+
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        return {"action": {"type": self._kind, **{name: call.text(name) for name in self._arguments}}}
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON | None:
+        action = _action(item, self._kind)
+        return None if action is None else {name: action.get(name) or "" for name in self._arguments}
+
+
+def _search_action(query: str) -> JSON:
+    return {"type": "search", "query": query, "queries": [query]}
 
 
 def _search_item(query: str, found: Sequence[SearchResult], size: Size) -> JSON:
-    """Return the item of a search that was made, with all that a request may ask for."""
-    item = _search_action({"query": query})
-    item["action"]["sources"] = [{"type": "url", "url": one.url} for one in found]
-    item["results"] = [
+    """Return the fields of the item of a search that was made, with all that a request may ask for."""
+    action = _search_action(query)
+    action["sources"] = [{"type": "url", "url": one.url} for one in found]
+    results = [
         {"type": "url", "title": one.title, "url": one.url, "snippet": report.snippet(one, size)} for one in found
     ]
-    return item
-
-
-def _read_search(item: Mapping[str, Any]) -> JSON | None:
-    """Return the arguments of a search that a client sends back."""
-    action = _action(item, "search")
-    if action is None:
-        return None
-    queries = action.get("queries") or ()
-    return {"query": action.get("query") or "; ".join(str(query) for query in queries)}
-
-
-def _read_action(kind: str, names: Sequence[str], item: Mapping[str, Any]) -> JSON | None:
-    """Return the arguments of an action with a page that a client sends back."""
-    action = _action(item, kind)
-    return None if action is None else {name: action.get(name) or "" for name in names}
+    return {"action": action, "results": results}
 
 
 def _action(item: Mapping[str, Any], kind: str) -> Mapping[str, Any] | None:
     action = item.get("action")
     return action if isinstance(action, Mapping) and action.get("type") == kind else None
-
-
-def _face(
-    describe: Callable[[Mapping[str, Any]], JSON],
-    read_arguments: Callable[[Mapping[str, Any]], JSON | None],
-    companions: tuple[str, ...] = (),
-) -> Hosted:
-    return Hosted(
-        types=("web_search", "web_search_2025_08_26", "web_search_preview", "web_search_preview_2025_03_11"),
-        item="web_search_call",
-        describe=describe,
-        phases=("in_progress", "searching"),
-        includes={"web_search_call.action.sources": "action.sources", "web_search_call.results": "results"},
-        check=Options.read,
-        companions=companions,
-        read_arguments=read_arguments,
-        read_output=report.read_results,
-    )
-
-
-_SEARCH = _face(_search_action, _read_search, companions=("open_page", "find_in_page"))
-
-
-def _page_face(action: str, *names: str) -> Hosted:
-    """Return the face of something done with a page, of which the item shows these arguments."""
-
-    def describe(arguments: Mapping[str, Any]) -> JSON:
-        return {"action": {"type": action, **{name: _word(arguments, name) for name in names}}}
-
-    return _face(describe, partial(_read_action, action, names))
 
 
 class WebSearch(Provider[WebSearchSettings]):
@@ -141,9 +140,11 @@ class WebSearch(Provider[WebSearchSettings]):
         full_name="antwort_websearch_pages_total",
     )
 
-    def __init__(self, settings: WebSearchSettings | None = None, *, adapter: SearchAdapter | None = None) -> None:
+    def __init__(self, settings: WebSearchSettings | None = None, *, adapter: SearchEngine | None = None) -> None:
         super().__init__(settings)
-        self._adapter = adapter or ADAPTERS[self.settings.backend](self.settings)
+        chosen = self.settings.backend
+        self._engine = (chosen if isinstance(chosen, str) else chosen.name).rpartition(":")[2]
+        self._adapter = adapter or SEARCH_ENGINES.make(chosen, key="backend", around=dict(self.settings))
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -166,7 +167,7 @@ class WebSearch(Provider[WebSearchSettings]):
     def offers(self, name: str) -> bool:
         return self.settings.open_pages != "none" or name == "web_search"
 
-    @function(idempotent=True, spill=False, hosted=_SEARCH)
+    @function(idempotent=True, spill=False, hosted=WebSearchTool())
     async def web_search(
         self, ctx: Context, query: Annotated[str, Field(description="What to look for, in a few words.")]
     ) -> ToolResult:
@@ -179,13 +180,13 @@ class WebSearch(Provider[WebSearchSettings]):
             return ToolResult(report.not_live("Nothing was searched"), item=_search_item(query, (), options.size))
         said = await self._search_measured(ctx, query, options)
         found = self._sifted(said, options)
-        self.returned.labels(self.settings.backend).observe(len(found))
+        self.returned.labels(self._engine).observe(len(found))
         text = report.results(ctx, query, found, said, options)
         return ToolResult(text, item=_search_item(query, found, options.size))
 
     async def _search_measured(self, ctx: Context, query: str, options: Options) -> Findings:
         """Search, count how it ended, and take the time."""
-        backend, limit = self.settings.backend, self.settings.timeout
+        backend, limit = self._engine, self.settings.timeout
         started, status = time.perf_counter(), "error"
         try:
             async with asyncio.timeout(limit), self._slots.taken_by(ctx.tenant):
@@ -225,8 +226,8 @@ class WebSearch(Provider[WebSearchSettings]):
                 continue
             key = url.partition("://")[2].rstrip("/")
             if key not in found:
-                title = report.cut(plain(one.title[:_LONGEST_FIELD]) or url, report.LONGEST_TITLE)
-                found[key] = SearchResult(title, url, plain(one.snippet[:_LONGEST_FIELD]), one.published)
+                title = report.cut(html_line(one.title[:_LONGEST_FIELD]) or url, report.LONGEST_TITLE)
+                found[key] = SearchResult(title, url, html_line(one.snippet[:_LONGEST_FIELD]), one.published)
             if len(found) == most:
                 break
         return list(found.values())
@@ -240,7 +241,7 @@ class WebSearch(Provider[WebSearchSettings]):
     @function(
         idempotent=True,
         spill=False,
-        hosted=_page_face("open_page", "url"),
+        hosted=PageTool("open_page", "url"),
     )
     async def open_page(
         self,
@@ -258,7 +259,7 @@ class WebSearch(Provider[WebSearchSettings]):
     @function(
         idempotent=True,
         spill=False,
-        hosted=_page_face("find_in_page", "url", "pattern"),
+        hosted=PageTool("find_in_page", "url", "pattern"),
     )
     async def find_in_page(
         self,
@@ -273,7 +274,7 @@ class WebSearch(Provider[WebSearchSettings]):
         url, page = await self._open(ctx, url, options)
         return ToolResult(report.matches(ctx, url, page, pattern))
 
-    async def _open(self, ctx: Context, url: str, options: Options) -> tuple[str, PageText]:
+    async def _open(self, ctx: Context, url: str, options: Options) -> tuple[str, HtmlPage]:
         """Open a page; also return its address in its one spelling."""
         url = normalised(url) or url
         if self.settings.open_pages == "results" and not any(s.url == url for s in ctx.sources.numbered().values()):

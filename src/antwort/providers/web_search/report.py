@@ -4,9 +4,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from antwort.provider import Context, Source, fenced, one_line, steady_mark
-from antwort.providers.web_search.adapter import Findings, SearchResult
-from antwort.providers.web_search.markup import PageText, plain
+from antwort.extensions import Findings, SearchResult
+from antwort.provider import Context, HtmlPage, Source, fenced, html_line, one_line, steady_mark
 from antwort.providers.web_search.options import Options, Size
 
 _ORIGIN = "the web"
@@ -83,7 +82,7 @@ def _read_entry(one: Mapping[str, Any]) -> str:
     return "\n".join(part for part in (one_line(title), f"URL: {one_line(url)}" if url else "", words) if part)
 
 
-def page(ctx: Context, url: str, found: PageText, start: int, length: int) -> str:
+def page(ctx: Context, url: str, found: HtmlPage, start: int, length: int) -> str:
     """Return a piece of a page."""
     title = _title(found, url)
     number = number_of(ctx, title, url)
@@ -97,7 +96,7 @@ def page(ctx: Context, url: str, found: PageText, start: int, length: int) -> st
     return f"{head} of {whole}.{more}\n\n{_fenced_page(title, url, piece)}"
 
 
-def matches(ctx: Context, url: str, found: PageText, pattern: str) -> str:
+def matches(ctx: Context, url: str, found: HtmlPage, pattern: str) -> str:
     """Return the places of a page where a text stands."""
     title = _title(found, url)
     number = number_of(ctx, title, url)
@@ -122,12 +121,12 @@ def snippet(one: SearchResult, size: Size) -> str:
     return cut(one.snippet, _SNIPPETS[size])
 
 
-def _title(found: PageText, url: str) -> str:
+def _title(found: HtmlPage, url: str) -> str:
     return cut(found.title or url, LONGEST_TITLE)
 
 
 def _lines(given: Sequence[str]) -> list[str]:
-    lines = [cut(plain(one), _ASIDE_LENGTH) for one in given[:_ASIDES]]
+    lines = [cut(html_line(one), _ASIDE_LENGTH) for one in given[:_ASIDES]]
     return [line for line in lines if line]
 
 

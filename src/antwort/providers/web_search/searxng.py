@@ -1,14 +1,15 @@
 """SearXNG, by its JSON API."""
 
 import logging
-from typing import Any
+from typing import Any, Literal, Self
 
+from pydantic import model_validator
 from typing_extensions import override
 
-from antwort.provider import Context, HttpAnswer
-from antwort.providers.web_search.adapter import Findings, SearchAdapter, SearchError, SearchResult, ask, texts
+from antwort.extensions import Findings, SearchEngine, SearchError, SearchResult
+from antwort.provider import Context, Duration, Field, HttpAnswer, SecretStr, Settings
+from antwort.providers.web_search.adapter import ask, texts
 from antwort.providers.web_search.options import Options
-from antwort.providers.web_search.settings import WebSearchSettings
 
 logger = logging.getLogger(__name__)
 
@@ -17,10 +18,30 @@ _FACTS = 8
 """Facts of an infobox that are shown."""
 
 
-class SearXNG(SearchAdapter):
+class SearXNGSettings(Settings):
+    """A SearXNG instance."""
+
+    url: str | None = Field(default=None, pattern=r"^https?://", description="Its address.")
+    api_key: SecretStr | None = Field(default=None, description="The key it wants, as a bearer token.")
+    categories: list[str] = Field(default=["general"], description="The categories that are searched.")
+    language: str | None = Field(default=None, description="Language of the results.")
+    safe_search: Literal["off", "moderate", "strict"] = Field(
+        default="moderate", description="How much adult content is left out."
+    )
+    timeout: Duration = Field(default=10.0, description="Time a search may take, retries included.")
+    retries: int = Field(default=1, ge=0, le=5, description="Tries after a failure that may pass.")
+
+    @model_validator(mode="after")
+    def _has_an_address(self) -> Self:
+        if self.url is None:
+            raise ValueError("'url' is required: the address of the SearXNG instance, such as http://localhost:8888")
+        return self
+
+
+class SearXNG(SearchEngine):
     """Asks a SearXNG instance. It must have `json` among its `search.formats`."""
 
-    def __init__(self, settings: WebSearchSettings) -> None:
+    def __init__(self, settings: SearXNGSettings) -> None:
         self._settings = settings
         base = str(settings.url).rstrip("/")
         self._url = base if base.endswith("/search") else f"{base}/search"

@@ -1,9 +1,10 @@
 """What an operator can set."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal
 
-from pydantic import PositiveInt, field_validator, model_validator
+from pydantic import PositiveInt, field_validator
 
+from antwort.extensions import SEARCH_ENGINES, Choice
 from antwort.provider import Duration, Field, SecretStr, Settings
 from antwort.providers.web_search.urls import domain
 
@@ -11,7 +12,7 @@ from antwort.providers.web_search.urls import domain
 class WebSearchSettings(Settings):
     """Where to search, and how."""
 
-    backend: Literal["searxng", "brave"] = Field(default="searxng", description="Who searches.")
+    backend: Annotated[Choice, SEARCH_ENGINES] = Field(default="searxng", description="Who searches.")
     url: str | None = Field(
         default=None,
         pattern=r"^https?://",
@@ -56,11 +57,3 @@ class WebSearchSettings(Settings):
             if name is None:
                 raise ValueError(f"'{given}' is no domain; write it as example.org")
         return [name for name in read if name is not None]
-
-    @model_validator(mode="after")
-    def _has_what_the_backend_needs(self) -> Self:
-        if self.backend == "searxng" and self.url is None:
-            raise ValueError("'url' is required: the address of the SearXNG instance, such as http://localhost:8888")
-        if self.backend == "brave" and self.api_key is None:
-            raise ValueError("'api_key' or 'api_key_file' is required for Brave")
-        return self

@@ -4,33 +4,36 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typing_extensions import override
 
 from antwort.provider import (
-    APIError,
     Context,
     Counter,
     Field,
     FolderInUse,
     FunctionError,
     FunctionUnavailableError,
+    Image,
     NotFoundError,
+    Provider,
     ToolResult,
+    as_function_errors,
     function,
     sandbox_of,
     store_file,
 )
 from antwort.providers.workspace.folders import Folders
 from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
+from antwort.providers.workspace.settings import WorkspaceSettings
 from antwort.providers.workspace.shell import (
-    BESIDES,
     DELETED,
-    FACE,
+    FileTool,
     Said,
+    ShellTool,
     asked_memory,
     check_command,
     check_memory,
@@ -52,10 +55,19 @@ _ALONE = "default"
 FilePath = Annotated[str, Field(min_length=1, description="Relative to the workspace.")]
 
 
-class Workspace(WorkspaceRoutes):
+_LARGEST_PICTURE = 10 * 1024**2
+"""Bytes of a picture that a model looks at."""
+
+
+class Workspace(Provider[WorkspaceSettings]):
     """A folder to work in: commands in a sandbox, and files."""
 
     commands = Counter("commands_total", "Commands, by how they ended.", ["ending"])
+
+    def __init__(self, settings: WorkspaceSettings | None = None) -> None:
+        super().__init__(settings)
+        self._management = WorkspaceRoutes(self.settings)
+        self.parts = (self._management,)
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
@@ -66,6 +78,7 @@ class Workspace(WorkspaceRoutes):
         await self._sandbox.prepare()
         place = await asyncio.to_thread(lambda: self.services.folder)
         self.folders = Folders(place, self._sandbox, keep=own.keep, most=own.max_workspaces, limits=own.limits())
+        self._management.folders = self.folders
         await self.folders.open()
         self._slots = self.slots(own.concurrency)
         self._writers = self.slots(own.concurrency, f"{self.name}_files")
@@ -99,7 +112,7 @@ class Workspace(WorkspaceRoutes):
                 return going_on(tool, earlier)
         return tool
 
-    @function(timeout=math.inf, hosted=FACE, in_order=True)
+    @function(timeout=math.inf, hosted=ShellTool(), in_order=True)
     async def shell(
         self,
         ctx: Context,
@@ -120,7 +133,7 @@ class Workspace(WorkspaceRoutes):
         text = report(done, said, limits, is_deleted=is_deleted, is_full=is_full)
         return ToolResult(text, item=item_fields(used.folder.name, done, said))
 
-    @function(attach=True, hosted=BESIDES, in_order=True)
+    @function(attach=True, hosted=FileTool(), in_order=True)
     async def read_file(
         self,
         ctx: Context,
@@ -138,7 +151,22 @@ class Workspace(WorkspaceRoutes):
 
             return await asyncio.to_thread(read)
 
-    @function(attach=True, hosted=BESIDES, in_order=True, spill=False)
+    @function(attach=True, hosted=FileTool(), in_order=True, offer="on_request")
+    async def view_image(self, ctx: Context, path: FilePath) -> Image:
+        """Look at a picture of the workspace: PNG, JPEG, GIF or WebP."""
+        async with self._folder(ctx, written=False) as used:
+            files = self.folders.files(used.folder)
+
+            def read() -> bytes:
+                with files.open(path) as file:
+                    return file.read(_LARGEST_PICTURE + 1)
+
+            data = await asyncio.to_thread(read)
+        if len(data) > _LARGEST_PICTURE:
+            raise FunctionError(f"{path} has more than {_LARGEST_PICTURE:,} bytes; make it smaller first.")
+        return Image.of(data)
+
+    @function(attach=True, hosted=FileTool(), in_order=True, spill=False)
     async def write_file(
         self, ctx: Context, path: FilePath, content: Annotated[str, Field(description="All of it.")]
     ) -> str:
@@ -147,7 +175,7 @@ class Workspace(WorkspaceRoutes):
             size = await self._write(used.folder, path, content)
         return f"Wrote {size:,} bytes to {path}."
 
-    @function(hosted=BESIDES, in_order=True)
+    @function(hosted=FileTool(), in_order=True)
     async def edit_file(
         self,
         ctx: Context,
@@ -171,14 +199,14 @@ class Workspace(WorkspaceRoutes):
         async def chunks() -> AsyncIterator[bytes]:
             yield text.encode(errors="replace")
 
-        with _told():
+        with as_function_errors():
             return await store_file(self.folders.files(folder), path, chunks(), self.settings.limits())
 
     @contextlib.asynccontextmanager
     async def _folder(self, ctx: Context, *, written: bool = True) -> AsyncIterator[FolderInUse]:
         """Use the workspace of a call."""
         async with contextlib.AsyncExitStack() as stack:
-            with _told():
+            with as_function_errors():
                 using = self.folders.in_use(lambda: self._asked(ctx), written=written)
                 used = await stack.enter_async_context(using)
             try:
@@ -208,12 +236,3 @@ def _state(used: FolderInUse) -> tuple[bool, bool]:
     """Tell whether a folder is gone, and whether it is full."""
     is_deleted = used.is_deleted
     return is_deleted, not is_deleted and used.is_full
-
-
-@contextlib.contextmanager
-def _told() -> Iterator[None]:
-    """Tell the model what is a refusal for clients."""
-    try:
-        yield
-    except APIError as error:
-        raise FunctionError(error.message) from error

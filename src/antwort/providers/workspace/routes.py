@@ -17,7 +17,6 @@ from antwort.provider import (
     MissingFileError,
     NotFoundError,
     PayloadTooLargeError,
-    Provider,
     Request,
     Response,
     file_response,
@@ -86,10 +85,14 @@ Limit = Annotated[int, Field(ge=1, le=1000, description="How many at most.")]
 After = Annotated[str | None, Field(description="The last id of the page before.")]
 
 
-class WorkspaceRoutes(Provider[WorkspaceSettings]):
+class WorkspaceRoutes:
     """The management routes of workspaces."""
 
     folders: Folders
+    """Given by the provider when it starts."""
+
+    def __init__(self, settings: WorkspaceSettings) -> None:
+        self.settings = settings
 
     @route(
         "GET",

@@ -9,9 +9,23 @@ from itertools import islice
 from typing import Any
 
 from msgspec import Struct
+from typing_extensions import override
 
-from antwort.provider import JSON, BadRequestError, Context, Finished, FunctionError, Hosted, SandboxLimits
+from antwort.provider import (
+    JSON,
+    BadRequestError,
+    Context,
+    Finished,
+    FunctionError,
+    HostedCall,
+    HostedTool,
+    ItemEnd,
+    ItemEvent,
+    SandboxLimits,
+    ToolResult,
+)
 
+ITEM = "shell_call"
 _MEMORY = {"1g": 1 << 30, "4g": 4 << 30, "16g": 16 << 30, "64g": 64 << 30}
 _AUTO, _REFERENCE = "container_auto", "container_reference"
 _EARLIER = 10
@@ -98,7 +112,7 @@ def named_workspace(tool: Mapping[str, Any]) -> str | None:
 
 def earlier_workspaces(items: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return the workspaces of calls among items, in their order: each once, and not more than a few."""
-    ids = (_container_id(item, _REFERENCE) for item in items if item.get("type") == FACE.item)
+    ids = (_container_id(item, _REFERENCE) for item in items if item.get("type") == ITEM)
     return list(islice(dict.fromkeys(one for one in ids if one), _EARLIER))
 
 
@@ -121,59 +135,85 @@ def _container_id(tool_or_item: Mapping[str, Any], kind: str) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _begun(arguments: Mapping[str, Any]) -> JSON:
-    command, timeout = arguments.get("command"), arguments.get("timeout_ms")
-    commands = [command] if isinstance(command, str) else []
-    return {
-        "action": {
-            "commands": commands,
-            "timeout_ms": timeout if isinstance(timeout, int) else None,
-            "max_output_length": None,
-        },
-        "environment": None,
-    }
+class FileTool(HostedTool):
+    """A function that works where the shell does, and has no items of its own."""
+
+    types = ("shell",)
+    only_named = True
+
+
+class ShellTool(FileTool):
+    """A command and what came of it are two items."""
+
+    item = ITEM
+    output_items = ("shell_call_output",)
+    offered_with = ("read_file", "write_file", "edit_file")
+
+    @override
+    def check(self, tool: Mapping[str, Any]) -> None:
+        check_tool(tool)
+
+    @override
+    def begin(self, call: HostedCall) -> JSON:
+        command, timeout = call.decoded.get("command"), call.decoded.get("timeout_ms")
+        commands = [command] if isinstance(command, str) else []
+        return {
+            "action": {
+                "commands": commands,
+                "timeout_ms": timeout if isinstance(timeout, int) else None,
+                "max_output_length": None,
+            },
+            "environment": None,
+        }
+
+    @override
+    def events(self, item: Mapping[str, Any]) -> Iterable[ItemEvent]:
+        for number, command in enumerate(item["action"]["commands"]):
+            for kind, data in (
+                ("added", {"command": ""}),
+                ("delta", {"delta": command}),
+                ("done", {"command": command}),
+            ):
+                yield ItemEvent(kind, {"command_index": number, **data}, part="command", names_item=False)
+
+    @override
+    def end(self, call: HostedCall, result: ToolResult) -> ItemEnd:
+        said = _failed(result.output) if result.is_error else result.item
+        output: JSON = {"type": self.output_items[0]}
+        output |= {name: said[name] for name in ("output", "max_output_length") if name in said}
+        command = {name: result.item[name] for name in ("environment",) if name in result.item}
+        return ItemEnd(command, "completed", events=(), items=(output,))
+
+    @override
+    def read_arguments(self, item: Mapping[str, Any]) -> JSON | None:
+        if (item.get("environment") or {}).get("type") == "local":  # the client has executed it
+            return None
+        action = item["action"]
+        arguments: JSON = {"command": "\n".join(action["commands"])}
+        if action.get("timeout_ms") is not None:
+            arguments["timeout_ms"] = action["timeout_ms"]
+        return arguments
+
+    @override
+    def read_output(self, item: Mapping[str, Any]) -> str:
+        said = []
+        for done in item["output"]:
+            outcome = done.get("outcome") or {}
+            ending = (
+                "[ended: it took too long]" if outcome.get("type") == "timeout" else _exit(outcome.get("exit_code"))
+            )
+            said.append(_joined(str(done.get("stdout") or ""), str(done.get("stderr") or ""), ending))
+        return "\n".join(said) or _joined("", "", "")
+
+
+def _ending(done: Mapping[str, Any]) -> str:
+    outcome = done.get("outcome") or {}
+    return "[ended: it took too long]" if outcome.get("type") == "timeout" else _exit(outcome.get("exit_code"))
 
 
 def _failed(text: str) -> JSON:
     outcome = {"type": "exit", "exit_code": 1}
     return {"max_output_length": _SHOWN, "output": [{"stdout": "", "stderr": _cut(text), "outcome": outcome}]}
-
-
-def _read_arguments(item: Mapping[str, Any]) -> JSON | None:
-    """Return the arguments of a command that was executed here; None if the client has executed it."""
-    if (item.get("environment") or {}).get("type") == "local":
-        return None
-    action = item["action"]
-    arguments: JSON = {"command": "\n".join(action["commands"])}
-    if action.get("timeout_ms") is not None:
-        arguments["timeout_ms"] = action["timeout_ms"]
-    return arguments
-
-
-def _read_output(item: Mapping[str, Any]) -> str:
-    said = []
-    for done in item["output"]:
-        outcome = done.get("outcome") or {}
-        ending = "[ended: it took too long]" if outcome.get("type") == "timeout" else _exit(outcome.get("exit_code"))
-        said.append(_joined(str(done.get("stdout") or ""), str(done.get("stderr") or ""), ending))
-    return "\n".join(said) or _joined("", "", "")
-
-
-FACE = Hosted(
-    types=("shell",),
-    item="shell_call",
-    output_item="shell_call_output",
-    output_fields=("output", "max_output_length"),
-    output_of_error=_failed,
-    describe=_begun,
-    check=check_tool,
-    companions=("read_file", "write_file", "edit_file"),
-    only_named=True,
-    read_arguments=_read_arguments,
-    read_output=_read_output,
-)
-BESIDES = Hosted(types=FACE.types, only_named=True)
-"""The face of functions that work where the tool does, and have no items of their own."""
 
 
 class Said(Struct, frozen=True):

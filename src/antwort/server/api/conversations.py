@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -86,64 +87,18 @@ class ConversationEndpoints:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
-        one = "/v1/conversations/{conversation_id}"
+        every, one = "/v1/conversations", "/v1/conversations/{conversation_id}"
+        items, item = f"{one}/items", f"{one}/items/{{item_id}}"
+        read, write = partial(Route, scope=CONVERSATIONS_READ), partial(Route, scope=CONVERSATIONS_WRITE)
         return [
-            Route(
-                "POST",
-                "/v1/conversations",
-                self.create,
-                scope=CONVERSATIONS_WRITE,
-                examples=examples.CREATE_CONVERSATION,
-            ),
-            Route(
-                "GET",
-                one,
-                self.retrieve,
-                scope=CONVERSATIONS_READ,
-                examples=examples.RETRIEVE_CONVERSATION,
-            ),
-            Route(
-                "POST",
-                one,
-                self.update,
-                scope=CONVERSATIONS_WRITE,
-                examples=examples.UPDATE_CONVERSATION,
-            ),
-            Route(
-                "DELETE",
-                one,
-                self.delete,
-                scope=CONVERSATIONS_WRITE,
-                examples=examples.DELETE_CONVERSATION,
-            ),
-            Route(
-                "POST",
-                f"{one}/items",
-                self.create_items,
-                scope=CONVERSATIONS_WRITE,
-                examples=examples.CREATE_ITEMS,
-            ),
-            Route(
-                "GET",
-                f"{one}/items",
-                self.list_items,
-                scope=CONVERSATIONS_READ,
-                examples=examples.LIST_ITEMS,
-            ),
-            Route(
-                "GET",
-                f"{one}/items/{{item_id}}",
-                self.retrieve_item,
-                scope=CONVERSATIONS_READ,
-                examples=examples.RETRIEVE_ITEM,
-            ),
-            Route(
-                "DELETE",
-                f"{one}/items/{{item_id}}",
-                self.delete_item,
-                scope=CONVERSATIONS_WRITE,
-                examples=examples.DELETE_ITEM,
-            ),
+            write("POST", every, self.create, examples=examples.CREATE_CONVERSATION),
+            read("GET", one, self.retrieve, examples=examples.RETRIEVE_CONVERSATION),
+            write("POST", one, self.update, examples=examples.UPDATE_CONVERSATION),
+            write("DELETE", one, self.delete, examples=examples.DELETE_CONVERSATION),
+            write("POST", items, self.create_items, examples=examples.CREATE_ITEMS),
+            read("GET", items, self.list_items, examples=examples.LIST_ITEMS),
+            read("GET", item, self.retrieve_item, examples=examples.RETRIEVE_ITEM),
+            write("DELETE", item, self.delete_item, examples=examples.DELETE_ITEM),
         ]
 
     async def create(self, ctx: Context, body: CreateConversation) -> Conversation:

@@ -9,8 +9,7 @@ from http import HTTPStatus
 import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
-from antwort.concurrency.waiters import Waiters
-from antwort.server.http.flow_control import FlowControl
+from antwort.server.http.flow_control import FlowControl, Waiters
 from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
 
 logger = logging.getLogger(__name__)
@@ -150,12 +149,16 @@ class Exchange(msgspec.Struct, eq=False):
         if self.flow.read_paused and not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
         while not (self.body or self.disconnected or self.response_complete or self._is_at_end()):
-            self._waiters = self._waiters or Waiters()
-            await self._waiters.join()
+            await self._something()
         if self.disconnected or self.response_complete:
             return dict(_DISCONNECT)
         body, self.body = self.body or b"", b"" if self.more_body else None
         return {"type": "http.request", "body": bytes(body), "more_body": self.more_body}
+
+    async def _something(self) -> None:
+        """Wait until something has come, or nothing will."""
+        self._waiters = self._waiters or Waiters()
+        await self._waiters.join()
 
     def _is_at_end(self) -> bool:
         """Tell whether the body has come to its end, and the app does not know."""

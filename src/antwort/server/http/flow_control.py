@@ -2,10 +2,34 @@
 
 import asyncio
 
-from antwort.concurrency.waiters import Waiters
+from msgspec import Struct
 
 HIGH_WATER_LIMIT = 64 * 1024
 """Bytes of a body that wait to be read; with more, its client is not read from."""
+
+
+class Waiters(Struct, eq=False):
+    """Tasks that wait for the same thing. Whoever waits looks again afterwards whether it is there.
+
+    An `asyncio.Event` would add 0.9 KiB to each open connection.
+    """
+
+    _futures: tuple[asyncio.Future[None], ...] = ()
+
+    def join(self) -> asyncio.Future[None]:
+        """Return what is done with the next `wake`; no coroutine, as one would cost as much again."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._futures = (*(other for other in self._futures if not other.done()), future)
+        return future
+
+    def wake(self) -> None:
+        """Let all go on who wait now."""
+        if not self._futures:
+            return
+        futures, self._futures = self._futures, ()
+        for future in futures:
+            if not future.done():
+                future.set_result(None)
 
 
 class FlowControl:

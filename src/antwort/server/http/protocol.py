@@ -339,8 +339,7 @@ class HttpProtocol(asyncio.Protocol):
             self._start(exchange)
         else:
             self._let_wait(exchange)
-        self._last = exchange
-        self._in_body = True
+        self._last, self._in_body = exchange, True
         self._between = self._body = 0
         self._body_since = self._connections.clock()
 

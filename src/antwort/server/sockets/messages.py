@@ -54,42 +54,58 @@ def read_message(event: Message, max_values: int) -> ClientMessage:
 
 
 def _read(text: str, message: ClientMessage) -> None:
+    fields = _fields(text)
+    message.lane = _lane(fields)
+    message.previous = _value(fields.get("previous_response_id"), str)
+    kind = _value(fields.pop("type", None), str)
+    if kind == "response.cancel":
+        message.cancels = _cancelled(fields)
+        return
+    if kind != "response.create":
+        raise _unknown_type(kind)
+    message.generate = _generate(fields)
+    for name in _OF_HTTP:
+        fields.pop(name, None)
+    create = decode_create(_encode(fields))
+    _check_possible(create)
+    message.create = create
+
+
+def _fields(text: str) -> Fields:
+    """Return the fields of a frame."""
     try:
-        fields = _decode(text)
+        return _decode(text)
     except msgspec.ValidationError as error:
         raise BadRequestError(f"A frame must be a JSON object: {error}.", code="invalid_type") from None
     except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise no_json(text, error, "The frame") from None
-    message.lane = _lane(fields)
-    message.previous = _value(fields.get("previous_response_id"), str)
-    kind = _value(fields.pop("type", None), str)
+
+
+def _unknown_type(kind: str | None) -> BadRequestError:
+    """Return the error for a frame whose type is none of those taken."""
     if kind == "response.steer":
-        raise BadRequestError(
+        return BadRequestError(
             "Steering is not supported by this server. Send what you have to say with the next 'response.create'.",
             param="type",
             code="steering_not_supported",
         )
     if kind == "response.inject":
-        raise BadRequestError(
+        return BadRequestError(
             "Nothing can be injected into a response here: what its sub-agents call is executed by the server. Send "
             "the outputs of your own functions with the next 'response.create'.",
             param="type",
             code="inject_not_supported",
         )
-    if kind == "response.cancel":
-        message.cancels = _cancelled(fields)
-        return
-    if kind != "response.create":
-        shown = "no type" if kind is None else f"the type '{kind[:64]}'"
-        raise BadRequestError(
-            f"The frame has {shown}; those taken are 'response.create' and 'response.cancel'.",
-            param="type",
-            code="unknown_type",
-        )
-    message.generate = _generate(fields)
-    for name in _OF_HTTP:
-        fields.pop(name, None)
-    create = decode_create(_encode(fields))
+    named = "no type" if kind is None else f"the type '{kind[:64]}'"
+    return BadRequestError(
+        f"The frame has {named}; those taken are 'response.create' and 'response.cancel'.",
+        param="type",
+        code="unknown_type",
+    )
+
+
+def _check_possible(create: CreateResponse) -> None:
+    """Refuse what only a request over HTTP can ask for."""
     if create.background:
         raise BadRequestError(
             "'background' is not possible on a WebSocket. Create the response with POST /v1/responses.",
@@ -103,7 +119,6 @@ def _read(text: str, message: ClientMessage) -> None:
             param="multi_agent",
             code="unsupported_parameter",
         )
-    message.create = create
 
 
 def _value(raw: msgspec.Raw | None, kind: Any) -> Any:

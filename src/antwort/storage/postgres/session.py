@@ -14,13 +14,14 @@ from typing import Any
 
 import psycopg
 
+from antwort.concurrency.backoff import Backoff
 from antwort.storage.postgres.connection import SHORTEST, PostgresAddress, PostgresConnection, TimeLimits, connect
 from antwort.storage.postgres.dialect import PostgresDatabase
 from antwort.storage.postgres.failures import is_passing, report, report_unavailable
 from antwort.storage.sql.database import Transaction
 
-FIRST_PAUSE, LONGEST_PAUSE = 0.02, 1.0
-"""Seconds between two attempts; each pause is twice the last one."""
+_ATTEMPTS = Backoff(0.02, 1.0)
+"""Seconds between two attempts."""
 _LITTLE = 0.4
 """The part of the time for a connection with which nobody tries to make one, if that was in vain a moment ago."""
 _READ_ONLY = "25006"
@@ -28,7 +29,7 @@ _IDLE = psycopg.pq.TransactionStatus.IDLE
 
 
 @dataclass(slots=True)
-class Work:
+class PostgresWork:
     """Something to be done in a transaction, or, if it does not write, as it is."""
 
     transaction: Transaction[Any]
@@ -55,7 +56,7 @@ class Outage:
 
     def known(self) -> bool:
         """Tell whether it was away a moment ago."""
-        return time.monotonic() - self.last < LONGEST_PAUSE
+        return time.monotonic() - self.last < _ATTEMPTS.longest
 
     def note(self, error: psycopg.OperationalError) -> None:
         """Take note that somebody tried in vain to connect."""
@@ -80,7 +81,7 @@ class _LostError(Exception):
         return "it is read-only" if is_read_only else "it cannot be reached"
 
 
-class Session:
+class PostgresSession:
     """A connection that is made when it is needed, and again when it was lost. It belongs to one thread."""
 
     def __init__(
@@ -104,35 +105,40 @@ class Session:
             self._connection.close()
             self._connection = None
 
-    def do(self, work: Work) -> Any:
+    def do(self, work: PostgresWork) -> Any:
         """Do something and return what it returns, once that is safe; raise what the caller shall see."""
         doubt: _LostError | None = None
-        deadline = work.deadline  # a write whose end is not known fails then, too: nobody waits longer to know
-        pause, attempts = FIRST_PAUSE, 0
+        pauses, attempts = _ATTEMPTS.pauses(), 0
         while True:
             attempts += 1
             try:
                 value = self._attempt(work)
             except _LostError as lost:
-                if lost.in_doubt and not work.repeatable:
-                    raise report_unavailable("whether this was stored is not known", lost.cause) from lost.cause
+                self._report_if_over(work, lost, attempts)
                 if lost.in_doubt and doubt is None:
                     doubt = lost
-                if time.monotonic() > deadline and (attempts > 1 or self._outage.known()):
-                    raise report_unavailable(lost.reason, lost.cause) from lost.cause
             except psycopg.IntegrityError as error:
                 if doubt is None:
                     raise report(error) from error
                 return doubt.value  # it is there: the transaction in doubt was stored
             except psycopg.Error as error:
-                if not is_passing(error) or (time.monotonic() > deadline and attempts > 2):
+                if not is_passing(error) or (time.monotonic() > work.deadline and attempts > 2):
                     raise report(error) from error
             else:
                 return doubt.value if doubt is not None and value is False else value
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+            time.sleep(next(pauses))
 
-    def _attempt(self, work: Work) -> Any:
+    def _report_if_over(self, work: PostgresWork, lost: _LostError, attempts: int) -> None:
+        """Raise what the caller shall see if something that was lost is not to be tried again.
+
+        A write whose end is not known fails at the deadline, too: nobody waits longer to know.
+        """
+        if lost.in_doubt and not work.repeatable:
+            raise report_unavailable("whether this was stored is not known", lost.cause) from lost.cause
+        if time.monotonic() > work.deadline and (attempts > 1 or self._outage.known()):
+            raise report_unavailable(lost.reason, lost.cause) from lost.cause
+
+    def _attempt(self, work: PostgresWork) -> Any:
         """Do it once, and leave a connection that can be used, or none."""
         connection = self._connect(work.deadline - time.monotonic())
         try:
@@ -146,7 +152,7 @@ class Session:
                 raise _LostError(error) from error
             raise
 
-    def _commit(self, connection: PostgresConnection, work: Work) -> Any:
+    def _commit(self, connection: PostgresConnection, work: PostgresWork) -> Any:
         database = PostgresDatabase(connection)
         if work.is_statement:
             with self._in_doubt_if_lost(connection):
@@ -184,7 +190,7 @@ class Session:
 
     def _is_alive(self) -> bool:
         """Tell whether the server gives a sign of life, be it that it refuses us."""
-        if time.monotonic() - self._outage.silent < LONGEST_PAUSE:  # somebody else has just asked
+        if time.monotonic() - self._outage.silent < _ATTEMPTS.longest:  # somebody else has just asked
             return False
         try:
             connect(self._address, self._limits).close()

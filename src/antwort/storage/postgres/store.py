@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Self, TypeVar
 
+from antwort.config.defaults import STORAGE
 from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, config_errors, connect
 from antwort.storage.postgres.dialect import joined
-from antwort.storage.postgres.session import Outage, Session
+from antwort.storage.postgres.maintenance import prepare
+from antwort.storage.postgres.session import Outage, PostgresSession
 from antwort.storage.postgres.threads import PostgresThreads
-from antwort.storage.postgres.upgrade import prepare
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
 from antwort.storage.sql.database import FEW, Database, Insert, Row, Transaction, insert_all
 from antwort.storage.sql.store import Store
@@ -71,8 +72,8 @@ class PostgresStore(Store):
         cls,
         url: str,
         *,
-        pool_size: int = 8,
-        reconnect: float = 10.0,
+        pool_size: int = STORAGE.pool_size,
+        reconnect: float = STORAGE.reconnect,
         limits: TimeLimits = LIMITS,
         migrations: Migrations = MIGRATIONS,
     ) -> Self:
@@ -81,7 +82,7 @@ class PostgresStore(Store):
         with config_errors(address):
             prepare(url, migrations=migrations)
             first = connect(address, limits)
-        sessions = [Session(address, limits, outage, first)]
-        sessions += [Session(address, limits, outage) for _ in range(pool_size - 1)]
+        sessions = [PostgresSession(address, limits, outage, first)]
+        sessions += [PostgresSession(address, limits, outage) for _ in range(pool_size - 1)]
         threads = PostgresThreads(sessions, reconnect)
         return cls(_Writer(threads), _Reader(threads))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from typing_extensions import override
 
-from antwort.storage.postgres.session import Session, Work
+from antwort.storage.postgres.session import PostgresSession, PostgresWork
 from antwort.storage.sql.database import Transaction
 from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
 
@@ -22,19 +22,19 @@ class PostgresJob(DatabaseJob[T]):
 
     __slots__ = ("key", "work")
 
-    def __init__(self, work: Work, key: str | None) -> None:
+    def __init__(self, work: PostgresWork, key: str | None) -> None:
         super().__init__(work.transaction)
         self.work = work
         self.key = key
 
 
-class PostgresThreads(Threads[Session, PostgresJob[Any]]):
+class PostgresThreads(Threads[PostgresSession, PostgresJob[Any]]):
     """Does transactions at the same time, but those that write with the same key one after the other, as they came.
 
     So the writes of one run keep their order, as they do on a database with a single writer.
     """
 
-    def __init__(self, sessions: Sequence[Session], reconnect: float) -> None:
+    def __init__(self, sessions: Sequence[PostgresSession], reconnect: float) -> None:
         self._reconnect = reconnect
         self._lock = threading.Lock()
         self._waiting: dict[str, deque[PostgresJob[Any]]] = {}
@@ -44,7 +44,7 @@ class PostgresThreads(Threads[Session, PostgresJob[Any]]):
     def read(self, transaction: Transaction[T]) -> asyncio.Future[T]:
         """Queue a transaction that only reads."""
         self._check_open()
-        job: PostgresJob[T] = PostgresJob(Work(transaction, writes=False, deadline=self._deadline()), None)
+        job: PostgresJob[T] = PostgresJob(PostgresWork(transaction, writes=False, deadline=self._deadline()), None)
         self._queue.put(job)
         return job.future
 
@@ -53,7 +53,7 @@ class PostgresThreads(Threads[Session, PostgresJob[Any]]):
     ) -> asyncio.Future[T]:
         """Queue a transaction that writes."""
         self._check_open()
-        work = Work(
+        work = PostgresWork(
             transaction, writes=True, deadline=self._deadline(), repeatable=repeatable, is_statement=is_statement
         )
         job: PostgresJob[T] = PostgresJob(work, key)
@@ -71,7 +71,7 @@ class PostgresThreads(Threads[Session, PostgresJob[Any]]):
         return time.monotonic() + self._reconnect
 
     @override
-    def _turn(self, connection: Session) -> bool:
+    def _turn(self, connection: PostgresSession) -> bool:
         try:
             job = self._queue.get(timeout=connection.patience)
         except Empty:
@@ -96,11 +96,11 @@ class PostgresThreads(Threads[Session, PostgresJob[Any]]):
         return None
 
     @override
-    def _end(self, connection: Session) -> None:
+    def _end(self, connection: PostgresSession) -> None:
         connection.close()
 
 
-def _do(session: Session, job: PostgresJob[Any]) -> None:
+def _do(session: PostgresSession, job: PostgresJob[Any]) -> None:
     try:
         job.value = session.do(job.work)
     except Exception as error:  # noqa: BLE001 - handed to the caller

@@ -8,7 +8,7 @@ from msgspec import Struct
 from antwort.errors import ConfigError
 
 EARLY = ("0003", "0004", "0005")
-"""Revisions of the main branch from before they were written anew as 0001; `early` brings their databases there.
+"""Revisions of the main branch from before they were written anew as 0001; `migrate` brings their databases there.
 
 No other revision gets one of these names: the first after 0002 is 0006.
 """

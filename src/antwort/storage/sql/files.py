@@ -100,9 +100,9 @@ class SqlFiles(Transactions):
     def usage(self, database: Database, tenant: str, but_parts_of: str = "") -> int:
         """Return how many bytes the files of a tenant have, but the parts of something."""
         with snapshot(database):
-            kept = database.execute(_USAGE, (tenant,)).fetchone()
+            row = database.execute(_USAGE, (tenant,)).fetchone()
             parts = database.execute(_PARTS, (tenant, but_parts_of)).fetchone() if but_parts_of else (0,)
-        return 0 if kept is None else int(kept[0]) - int(parts[0])
+        return 0 if row is None else int(row[0]) - int(parts[0])
 
     @deletes
     def mark(self, database: Database, tenant: str, file_id: str) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 from msgspec.structs import astuple, replace
 
-from antwort.context.run_services import Place, ValueKind, Variable, VariableScope
+from antwort.context.values import Place
+from antwort.context.variables import ValueKind, Variable, VariableScope
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError
 from antwort.storage.sql.database import LOCK, Database
 from antwort.storage.sql.responses import check_epoch

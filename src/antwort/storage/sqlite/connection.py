@@ -8,14 +8,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Literal
 
+from antwort.config.defaults import STORAGE
 from antwort.errors import ConfigError
 from antwort.storage.sql.database import FEW, Row, insert_together
 from antwort.storage.sqlite.reserve import is_full
 
 Synchronous = Literal["normal", "full"]
 
-BUSY_SECONDS = 5.0
-"""How long a statement waits for another process that holds the database, unless somebody says otherwise."""
 CHECKPOINT_PAGES = 4000
 """Pages of the write-ahead log that are gathered before they go into the file: pages written often go there once."""
 WAL_LIMIT = 64 * 1024**2
@@ -112,7 +111,7 @@ class SqliteDatabase(sqlite3.Connection):
             self.executemany(sql, rows)
 
 
-def connect(path: Path, busy_timeout: float = BUSY_SECONDS) -> SqliteDatabase:
+def connect(path: Path, busy_timeout: float = STORAGE.busy_timeout) -> SqliteDatabase:
     """Open a database that exists. Transactions begin and end where the caller says so."""
     # A connection is used by one thread at a time, but not always by the one that opened it.
     return sqlite3.connect(
@@ -125,7 +124,7 @@ def connect(path: Path, busy_timeout: float = BUSY_SECONDS) -> SqliteDatabase:
     )
 
 
-def open_writer(path: Path, synchronous: Synchronous, busy_timeout: float = BUSY_SECONDS) -> SqliteDatabase:
+def open_writer(path: Path, synchronous: Synchronous, busy_timeout: float = STORAGE.busy_timeout) -> SqliteDatabase:
     """Open the connection that writes."""
     with _closed_on_error(connect(path, busy_timeout)) as database:
         if _turn_log_on(database) != "wal":
@@ -139,7 +138,7 @@ def open_writer(path: Path, synchronous: Synchronous, busy_timeout: float = BUSY
         return database
 
 
-def open_reader(path: Path, busy_timeout: float = BUSY_SECONDS) -> SqliteDatabase:
+def open_reader(path: Path, busy_timeout: float = STORAGE.busy_timeout) -> SqliteDatabase:
     """Open a connection that only reads."""
     with _closed_on_error(connect(path, busy_timeout)) as database:
         database.execute("PRAGMA temp_store = MEMORY")
@@ -149,7 +148,7 @@ def open_reader(path: Path, busy_timeout: float = BUSY_SECONDS) -> SqliteDatabas
 
 def _turn_log_on(database: sqlite3.Connection) -> str:
     """Turn the write-ahead log on and return the kind of log there is then."""
-    deadline = time.monotonic() + BUSY_SECONDS
+    deadline = time.monotonic() + STORAGE.busy_timeout
     while True:
         try:
             return str(database.execute("PRAGMA journal_mode = WAL").fetchone()[0])

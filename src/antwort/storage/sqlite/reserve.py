@@ -22,7 +22,7 @@ class DiskReserve:
     def __init__(self, database: Path, size: int) -> None:
         self._path = database.with_name(f"{database.name}-reserve")
         self._size = size
-        self._told = False
+        self._has_warned = False
 
     def make(self) -> bool:
         """Take the room, if it is not taken yet; return whether it is. One that is not wanted any more is removed."""
@@ -32,11 +32,11 @@ class DiskReserve:
                 return True
             self._take()
         except OSError as error:
-            if not self._told:  # once, not with every write
-                self._told = True
+            if not self._has_warned:  # once, not with every write
+                self._has_warned = True
                 logger.warning("there is no room for the reserve of %d bytes: %s", self._size, error.strerror)
             return False
-        self._told = False
+        self._has_warned = False
         return True
 
     def _take(self) -> None:

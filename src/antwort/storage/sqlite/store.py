@@ -7,13 +7,13 @@ from typing import Self, TypeAlias
 
 from typing_extensions import override
 
+from antwort.config.defaults import STORAGE
 from antwort.storage.base import StoreUnavailableError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
 from antwort.storage.sql.store import Store, read_a_little
 from antwort.storage.sql.transactions import reads
 from antwort.storage.sqlite.connection import (
-    BUSY_SECONDS,
     SqliteDatabase,
     Synchronous,
     config_errors,
@@ -22,10 +22,10 @@ from antwort.storage.sqlite.connection import (
     open_reader,
     open_writer,
 )
+from antwort.storage.sqlite.maintenance import prepare
 from antwort.storage.sqlite.reserve import DiskReserve
 from antwort.storage.sqlite.room import empty_log
 from antwort.storage.sqlite.threads import SqliteReaders, SqliteWriter
-from antwort.storage.sqlite.upgrade import prepare
 
 READERS = 2
 
@@ -49,8 +49,8 @@ class SqliteStore(Store):
         cls,
         path: Path,
         *,
-        synchronous: Synchronous = "normal",
-        busy_timeout: float = BUSY_SECONDS,
+        synchronous: Synchronous = STORAGE.synchronous,
+        busy_timeout: float = STORAGE.busy_timeout,
         reserve: int = 0,
         migrations: Migrations = MIGRATIONS,
     ) -> Self:

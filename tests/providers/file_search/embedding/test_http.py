@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.embeddings import Asked, Reply, Service, error, vector_of
 
+from antwort.extensions import EmbeddingUnavailable
 from antwort.outbound import Outbound
 from antwort.provider import ConfigError, FunctionError
 from antwort.providers.file_search.embedding.http import HttpEmbedding, read_vectors
-from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 KEY = "sk-embedding-secret"
 TEXTS = ["red", "green", "blue", "wine", "Käse 🧀"]

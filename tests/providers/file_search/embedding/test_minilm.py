@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
+from antwort.extensions import EmbeddingUnavailable
 from antwort.provider import ConfigError
 from antwort.providers.file_search.embedding import minilm
 from antwort.providers.file_search.embedding.minilm import MiniLM
-from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 PAIRS = [
     ("How do I reset my password?", "Steps to recover access to your account"),

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
-from tests.providers.file_search.ingestion.test_reception import Ask, job_of, worker
+from tests.providers.file_search.ingestion.test_listener import Ask, job_of, worker
 from tests.providers.file_search.stage import mended, settings_for
 from tests.support.embeddings import DIMENSIONS, EmbeddingServer
 from tests.support.line import Line
 
-from antwort.providers.file_search.ingestion import desk, messages
+from antwort.providers.file_search.ingestion import jobs, messages
 from antwort.providers.file_search.ingestion.messages import NewChunk
 from antwort.providers.file_search.ingestion.queue import MOST_ATTEMPTS
 
@@ -26,7 +26,7 @@ def stage(tmp_path: Path, qdrant_line: Line, embeddings: EmbeddingServer) -> Ite
 
 
 @pytest.fixture
-def door(tmp_path: Path) -> Path:
+def address(tmp_path: Path) -> Path:
     return tmp_path / "providers" / "file_search" / "workers.json"
 
 
@@ -47,10 +47,10 @@ async def indexed(ask: Ask) -> None:
 
 
 async def test_a_file_waits_for_a_vector_database_that_is_away_for_longer_than_it_is_tried(
-    stage: IngestionStage, door: Path, qdrant_line: Line
+    stage: IngestionStage, address: Path, qdrant_line: Line
 ) -> None:
     store, file_id = attached_while_away(stage, qdrant_line)
-    async with worker(door) as ask:
+    async with worker(address) as ask:
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
             refused = (await ask(CHUNK)).error
@@ -62,25 +62,25 @@ async def test_a_file_waits_for_a_vector_database_that_is_away_for_longer_than_i
 
 
 async def test_a_file_is_written_into_a_store_that_was_created_while_the_vector_database_was_away(
-    stage: IngestionStage, door: Path, qdrant_line: Line
+    stage: IngestionStage, address: Path, qdrant_line: Line
 ) -> None:
     stage.client.vector_stores.create(name="before")  # which tells how long vectors are
     qdrant_line.cut()
     file_id = stage.upload("tea")
     during = stage.client.vector_stores.create(name="during", file_ids=[file_id]).id
     mended(qdrant_line, stage.served)
-    async with worker(door) as ask:
+    async with worker(address) as ask:
         await indexed(ask)
     assert stage.settled(during, file_id).status == "completed"
     assert stage.client.vector_stores.retrieve(during).status == "completed"
 
 
 async def test_a_file_that_cannot_be_read_is_told_why_when_the_vector_database_is_back(
-    stage: IngestionStage, door: Path, qdrant_line: Line, monkeypatch: pytest.MonkeyPatch
+    stage: IngestionStage, address: Path, qdrant_line: Line, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "_AWAY", 0.0)
+    monkeypatch.setattr(jobs, "_AWAY", 0.0)
     store, file_id = attached_while_away(stage, qdrant_line)
-    async with worker(door) as ask:
+    async with worker(address) as ask:
         for _ in range(MOST_ATTEMPTS + 1):
             await job_of(ask)
             assert (await ask(messages.Fail("invalid_file", "It is empty."))).error is None

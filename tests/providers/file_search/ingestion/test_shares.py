@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from openai import OpenAI, RateLimitError
 from tests.providers.file_search.ingestion.stage import IngestionStage, _pieces, ingesting
-from tests.providers.file_search.ingestion.test_reception import job_of, worker
+from tests.providers.file_search.ingestion.test_listener import job_of, worker
 from tests.providers.file_search.stage import on_loop, until
 from tests.support.embeddings import EmbeddingServer
 
@@ -67,10 +67,10 @@ async def test_files_are_lent_in_turns_and_a_hand_is_left_for_others(
     tmp_path: Path, embeddings: EmbeddingServer
 ) -> None:
     with two_tenants(tmp_path, embeddings) as both:
-        door = tmp_path / "providers" / "file_search" / "workers.json"
+        address = tmp_path / "providers" / "file_search" / "workers.json"
         for _ in range(6):
             await asyncio.to_thread(both.attach, "attacker", "tea")
-        async with worker(door) as first, worker(door) as second, worker(door) as third:
+        async with worker(address) as first, worker(address) as second, worker(address) as third:
             assert (await job_of(first)).tenant == "attacker"
             assert (await job_of(second)).tenant == "attacker"
             assert (await third(messages.Claim(0.1))).value is None, "it is left for others"

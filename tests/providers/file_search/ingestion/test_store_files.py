@@ -136,7 +136,7 @@ def test_the_content_of_a_document_is_what_was_read_out_of_it_without_line_ends_
         store = stage.client.vector_stores.create(file_ids=[file_id])
         assert stage.settled(store.id, file_id).status == "completed"
         (content,) = stage.client.vector_stores.files.content(file_id, vector_store_id=store.id)
-    assert content.text == "Tea\n\nIt is hot."
+    assert content.text == "# Tea\n\nIt is hot."
 
 
 def test_a_file_attached_again_is_cut_anew_and_leaves_nothing_of_before(

@@ -11,8 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
-from antwort.providers.file_search.vectors.base import (
+from antwort.extensions import (
     Attributes,
     Chunk,
     Comparison,
@@ -20,14 +19,17 @@ from antwort.providers.file_search.vectors.base import (
     Count,
     Filter,
     Hit,
-    Place,
+    NoCollection,
     Query,
     Scalar,
-    VectorStoreBackend,
+    VectorDatabase,
+    VectorPlace,
+    VectorStoreUnavailable,
+    WrongDimensions,
     collection_name,
+    matches,
     shared_collection_name,
 )
-from antwort.providers.file_search.vectors.filters import matches
 
 __all__ = ["ATTRIBUTES", "VectorBackendContract", "chunk", "ids", "near"]
 
@@ -132,7 +134,7 @@ class VectorBackendContract:
     stays_down = True
     """Whether it is unavailable after a crash, until it is restored."""
 
-    def crash(self, backend: VectorStoreBackend) -> None:
+    def crash(self, backend: VectorDatabase) -> None:
         """Kill the database, as hard as can be."""
         raise NotImplementedError
 
@@ -140,14 +142,14 @@ class VectorBackendContract:
         """Start it again."""
 
     @pytest.fixture
-    async def store(self, backend: VectorStoreBackend) -> VectorStoreBackend:
+    async def store(self, backend: VectorDatabase) -> VectorDatabase:
         """The backend with an empty collection."""
         await backend.create_collection(STORE, 4)
         return backend
 
     # --- collections ---
 
-    async def test_a_collection_is_created_once_and_deleted_once(self, backend: VectorStoreBackend) -> None:
+    async def test_a_collection_is_created_once_and_deleted_once(self, backend: VectorDatabase) -> None:
         assert await backend.dimensions(STORE) is None
         for _ in range(2):
             await backend.create_collection(STORE, 4)
@@ -161,25 +163,25 @@ class VectorBackendContract:
         assert await backend.collections() == [OTHER]
         assert await backend.dimensions(STORE) is None
 
-    async def test_creating_it_at_the_same_time_is_creating_it_once(self, backend: VectorStoreBackend) -> None:
+    async def test_creating_it_at_the_same_time_is_creating_it_once(self, backend: VectorDatabase) -> None:
         await asyncio.gather(*(backend.create_collection(STORE, 4) for _ in range(4)))
         assert await backend.collections() == [STORE]
         await backend.upsert(STORE, [chunk(1)])
         assert await backend.count(STORE, tenant=TENANT) == Count(1, 1, 9)
 
-    async def test_a_collection_keeps_its_chunks_when_it_is_created_again(self, store: VectorStoreBackend) -> None:
+    async def test_a_collection_keeps_its_chunks_when_it_is_created_again(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1)])
         await store.create_collection(STORE, 4)
         assert ids(await store.search(STORE, Query(TENANT, near(0)))) == [1]
 
-    async def test_one_that_was_deleted_comes_back_empty(self, store: VectorStoreBackend) -> None:
+    async def test_one_that_was_deleted_comes_back_empty(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1)])
         await store.delete_collection(STORE)
         await store.create_collection(STORE, 8)
         assert await store.dimensions(STORE) == 8
         assert await store.count(STORE, tenant=TENANT) == Count(0, 0, 0)
 
-    async def test_other_dimensions_are_refused(self, store: VectorStoreBackend) -> None:
+    async def test_other_dimensions_are_refused(self, store: VectorDatabase) -> None:
         with pytest.raises(WrongDimensions, match="has 8 dimensions, those of the vector store have 4"):
             await store.create_collection(STORE, 8)
         with pytest.raises(WrongDimensions, match="has 3 dimensions, those of the vector store have 4"):
@@ -190,7 +192,7 @@ class VectorBackendContract:
             await store.upsert(STORE, [chunk(1), chunk(2, vector=[1.0])])
         assert await store.count(STORE, tenant=TENANT) == Count(0, 0, 0)
 
-    async def test_an_unknown_collection_is_an_error(self, store: VectorStoreBackend) -> None:
+    async def test_an_unknown_collection_is_an_error(self, store: VectorDatabase) -> None:
         for name in (OTHER, "antwort_", "other", "antwort_../x", f"antwort_{'x' * 80}"):
             for call in (
                 store.upsert(name, [chunk(1)]),
@@ -206,7 +208,7 @@ class VectorBackendContract:
 
     # --- writing ---
 
-    async def test_writing_an_id_again_replaces_the_chunk(self, store: VectorStoreBackend) -> None:
+    async def test_writing_an_id_again_replaces_the_chunk(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1, "old words", attributes={"a": 1, "b": 2}), chunk(2)])
         await store.upsert(STORE, [chunk(1, "fresh", file="file-2", attributes={"a": 3}), chunk(1, "new words")])
         hits = await store.search(STORE, Query(TENANT, near(1), limit=1))
@@ -214,14 +216,14 @@ class VectorBackendContract:
         assert await store.search(STORE, Query(TENANT, text="old fresh")) == []
         assert await store.count(STORE, tenant=TENANT) == Count(2, 1, len("new words" + "some text"))
 
-    async def test_a_hit_is_the_whole_chunk(self, store: VectorStoreBackend) -> None:
+    async def test_a_hit_is_the_whole_chunk(self, store: VectorDatabase) -> None:
         attributes: dict[str, Scalar] = {"kind": "report", "year": 2024, "share": 0.25, "public": True, 'a.b "c"': "x"}
         await store.upsert(STORE, [chunk(7, "What it says.", file="file-9", attributes=attributes)])
         (hit,) = await store.search(STORE, Query(TENANT, near(7)))
         assert hit.score == pytest.approx(1.0)
         assert hit == Hit(str(UUID(int=7)), hit.score, "What it says.", "file-9", "file-9.txt", 7, attributes)
 
-    async def test_files_are_deleted_one_by_one_or_all(self, store: VectorStoreBackend) -> None:
+    async def test_files_are_deleted_one_by_one_or_all(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(number, file=f"file-{number % 3}") for number in range(9)])
         assert await store.count(STORE, tenant=TENANT) == Count(9, 3, 81)
         await store.delete(STORE, tenant=TENANT, file_id="file-1")
@@ -233,18 +235,18 @@ class VectorBackendContract:
         await store.delete(STORE, tenant=TENANT)
         assert await store.count(STORE, tenant=TENANT) == Count(0, 0, 0)
 
-    async def test_attributes_that_no_filter_can_name_are_kept(self, store: VectorStoreBackend) -> None:
+    async def test_attributes_that_no_filter_can_name_are_kept(self, store: VectorDatabase) -> None:
         attributes: dict[str, Scalar] = {"\\": 1, "a\\b": "x", 'a"b': True, '\\"': 2.5, "plain": "y"}
         await store.upsert(STORE, [chunk(1, attributes=attributes)])
         (hit,) = await store.search(STORE, Query(TENANT, near(1), filter=Comparison("plain", "eq", "y")))
         assert hit.attributes == attributes
 
-    async def test_writing_nothing_is_allowed(self, store: VectorStoreBackend) -> None:
+    async def test_writing_nothing_is_allowed(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [])
         assert await store.search(STORE, Query(TENANT, near(0))) == []
         assert await store.search(STORE, Query(TENANT, text="anything")) == []
 
-    async def test_any_text_is_kept(self, store: VectorStoreBackend) -> None:
+    async def test_any_text_is_kept(self, store: VectorDatabase) -> None:
         for text in ("", "nul \0 byte", "half \ud83d pair", "日本語 🦊 ünïcode", "x" * 50_000, "'; --"):
             await store.upsert(STORE, [chunk(1, text, file="file-1", attributes={UNSTORABLE_KEY: text})])
             (hit,) = await store.search(STORE, Query(TENANT, near(1)))
@@ -255,7 +257,7 @@ class VectorBackendContract:
             await store.search(STORE, Query(TENANT, text=text))
             await store.delete(STORE, tenant=TENANT)
 
-    async def test_a_thousand_chunks_are_searched_exactly(self, store: VectorStoreBackend) -> None:
+    async def test_a_thousand_chunks_are_searched_exactly(self, store: VectorDatabase) -> None:
         pick = random.Random(5)
         vectors = [[pick.gauss(0, 1) for _ in range(4)] for _ in range(1000)]
         chunks = [
@@ -280,7 +282,7 @@ class VectorBackendContract:
 
     # --- searching ---
 
-    async def test_the_nearest_comes_first_and_scores_are_cosines(self, store: VectorStoreBackend) -> None:
+    async def test_the_nearest_comes_first_and_scores_are_cosines(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(number) for number in (60, 0, 120, 180, 30)])
         hits = await store.search(STORE, Query(TENANT, [10 * one for one in near(0)]))
         assert ids(hits)[:3] == [0, 30, 60]
@@ -288,7 +290,7 @@ class VectorBackendContract:
         assert [hit.score for hit in hits] == pytest.approx([1.0, math.cos(math.pi / 6), 0.5, 0.0, 0.0], abs=1e-5)
         assert all(0.0 <= hit.score <= 1.0 for hit in hits)
 
-    async def test_limit_and_threshold_bound_what_is_found(self, store: VectorStoreBackend) -> None:
+    async def test_limit_and_threshold_bound_what_is_found(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(number) for number in (60, 0, 120, 30)])
         assert ids(await store.search(STORE, Query(TENANT, near(0), limit=2))) == [0, 30]
         assert ids(await store.search(STORE, Query(TENANT, near(0), threshold=0.6))) == [0, 30]
@@ -296,7 +298,7 @@ class VectorBackendContract:
         assert len(await store.search(STORE, Query(TENANT, near(0), threshold=0.0))) == 4
         assert await store.search(STORE, Query(TENANT, near(240), threshold=0.9)) == []
 
-    async def test_keywords_find_texts_without_a_vector(self, store: VectorStoreBackend) -> None:
+    async def test_keywords_find_texts_without_a_vector(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, TEXTS)
         hits = await store.search(STORE, Query(TENANT, text="Where do the foxes live?"))
         assert set(ids(hits)) == {1, 2, 5}
@@ -310,7 +312,7 @@ class VectorBackendContract:
         red = Comparison("colour", "eq", "red")
         assert ids(await store.search(STORE, Query(TENANT, text="fox", filter=red))) == [2]
 
-    async def test_any_question_is_answered(self, store: VectorStoreBackend) -> None:
+    async def test_any_question_is_answered(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, TEXTS)
         for text in ("", "   ", "the", "?!", "& | ! ( ) :* <-> ''", "a" * 3000, "\0", "fox " * 200):
             hits = await store.search(STORE, Query(TENANT, text=text))
@@ -318,7 +320,7 @@ class VectorBackendContract:
             both = await store.search(STORE, Query(TENANT, near(1), text))
             assert len(both) == len(TEXTS), text
 
-    async def test_hybrid_search_joins_both_orders(self, store: VectorStoreBackend) -> None:
+    async def test_hybrid_search_joins_both_orders(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, TEXTS)
         hits = await store.search(STORE, Query(TENANT, near(4), "live foxes"))
         assert set(ids(hits)) == {1, 2, 3, 4, 5}
@@ -335,7 +337,7 @@ class VectorBackendContract:
         red = Comparison("colour", "eq", "red")
         assert set(ids(await store.search(STORE, Query(TENANT, near(1), "live foxes", filter=red)))) == {2, 4}
 
-    async def test_hybrid_search_tells_how_like_the_query_each_is(self, store: VectorStoreBackend) -> None:
+    async def test_hybrid_search_tells_how_like_the_query_each_is(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, TEXTS)
         alone = {hit.id: hit.score for hit in await store.search(STORE, Query(TENANT, near(4)))}
         hits = await store.search(STORE, Query(TENANT, near(4), "live foxes"))
@@ -346,9 +348,7 @@ class VectorBackendContract:
 
     # --- attributes ---
 
-    async def test_attributes_of_a_file_are_replaced_and_filters_see_it_at_once(
-        self, store: VectorStoreBackend
-    ) -> None:
+    async def test_attributes_of_a_file_are_replaced_and_filters_see_it_at_once(self, store: VectorDatabase) -> None:
         old: Attributes = {"colour": "red", "year": 1, "open": True, "share": 0.1}
         await store.upsert(STORE, [chunk(0, attributes=old), chunk(1, attributes=old), chunk(2, file="file-2")])
         new: Attributes = {"colour": "blue", "weight": 0.3}
@@ -382,17 +382,17 @@ class VectorBackendContract:
         ],
     )
     @given(wanted=filters)
-    async def test_filters_find_what_they_mean(self, filtered: VectorStoreBackend, wanted: Filter) -> None:
+    async def test_filters_find_what_they_mean(self, filtered: VectorDatabase, wanted: Filter) -> None:
         hits = await filtered.search(STORE, Query(TENANT, near(0), limit=100, filter=wanted))
         assert sorted(ids(hits)) == [number for number, one in enumerate(ATTRIBUTES) if matches(wanted, one)]
 
     @pytest.fixture
-    async def filtered(self, store: VectorStoreBackend) -> VectorStoreBackend:
+    async def filtered(self, store: VectorDatabase) -> VectorDatabase:
         """A collection with many kinds of attributes."""
         await store.upsert(STORE, [chunk(number, attributes=one) for number, one in enumerate(ATTRIBUTES)])
         return store
 
-    async def test_numbers_are_found_apart_and_come_back_as_they_were(self, store: VectorStoreBackend) -> None:
+    async def test_numbers_are_found_apart_and_come_back_as_they_were(self, store: VectorDatabase) -> None:
         numbers = different_numbers()
         looked_for = numbers[1 : -1 : 7 if FULL else 67]
         if not FULL:  # each search looks at each number
@@ -416,7 +416,7 @@ class VectorBackendContract:
             around = Comparison("n", "gte", low), Comparison("n", "lte", high)
             assert sorted(await found(*around, Comparison("n", "ne", one))) == [place - 1, place + 1], one
 
-    async def test_a_whole_number_is_one_however_it_is_written(self, store: VectorStoreBackend) -> None:
+    async def test_a_whole_number_is_one_however_it_is_written(self, store: VectorDatabase) -> None:
         written: list[float] = [47, 47.0, 1e6, float(MICROSECONDS)]
         await store.upsert(STORE, [chunk(place, attributes={"n": one}) for place, one in enumerate(written)])
         hits = await store.search(STORE, Query(TENANT, near(0)))
@@ -424,7 +424,7 @@ class VectorBackendContract:
         assert kept == dict(enumerate(written))
         assert {type(one) for one in kept.values()} == {int}
 
-    async def test_a_filter_cannot_reach_beyond_itself(self, filtered: VectorStoreBackend) -> None:
+    async def test_a_filter_cannot_reach_beyond_itself(self, filtered: VectorDatabase) -> None:
         other = chunk(900, tenant="tenant-b", attributes={"name": "red"})
         await filtered.upsert(STORE, [other])
         anything = Compound("or", (Comparison("name", "ne", "zzz"), Comparison("x' OR '1'='1", "eq", "'; DROP--")))
@@ -433,7 +433,7 @@ class VectorBackendContract:
 
     # --- tenants ---
 
-    async def test_tenants_in_one_collection_see_their_own_only(self, store: VectorStoreBackend) -> None:
+    async def test_tenants_in_one_collection_see_their_own_only(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1, "our fox"), chunk(2, "their fox", file="file-2", tenant="tenant-b")])
         for query in (Query(TENANT, near(2)), Query(TENANT, text="fox"), Query(TENANT, near(2), "their fox")):
             assert ids(await store.search(STORE, query)) == [1]
@@ -445,7 +445,7 @@ class VectorBackendContract:
         await store.delete(STORE, tenant="tenant-c")
         assert await store.count(STORE, tenant=TENANT) == Count(1, 1, 7)
 
-    async def test_stores_in_a_shared_collection_are_apart(self, backend: VectorStoreBackend) -> None:
+    async def test_stores_in_a_shared_collection_are_apart(self, backend: VectorDatabase) -> None:
         await backend.create_collection(SHARED, 4)
         places = [(TENANT, "vs_1"), (TENANT, "vs_2"), ("tenant-b", "vs_3")]
         for tenant, store in places:
@@ -463,7 +463,7 @@ class VectorBackendContract:
         with pytest.raises(ValueError, match="needs the vector store's id"):
             await backend.search(SHARED, Query(TENANT, near(1)))
 
-    async def test_chunks_are_fetched_and_removed_by_their_ids(self, store: VectorStoreBackend) -> None:
+    async def test_chunks_are_fetched_and_removed_by_their_ids(self, store: VectorDatabase) -> None:
         one, two, three = (str(UUID(int=number)) for number in (1, 2, 3))
         await store.upsert(STORE, [chunk(1, "one", attributes={"a": 1}), chunk(2, "two"), chunk(3, tenant="tenant-b")])
         found = await store.fetch(STORE, [two, one, three, str(UUID(int=4))], tenant=TENANT)
@@ -476,7 +476,7 @@ class VectorBackendContract:
         assert (await store.fetch(STORE, [three], tenant="tenant-b")).keys() == {three}
 
     async def test_chunks_in_a_shared_collection_are_fetched_and_removed_by_their_ids(
-        self, backend: VectorStoreBackend
+        self, backend: VectorDatabase
     ) -> None:
         await backend.create_collection(SHARED, 4)
         await backend.upsert(SHARED, [chunk(1, f"fox of {store}", store=store) for store in ("vs_1", "vs_2")])
@@ -488,7 +488,7 @@ class VectorBackendContract:
         assert await backend.fetch(SHARED, [one], tenant=TENANT, vector_store_id="vs_2") == found
 
     async def test_a_chunk_without_text_is_found_by_its_vector_alone_and_not_counted(
-        self, store: VectorStoreBackend
+        self, store: VectorDatabase
     ) -> None:
         await store.upsert(STORE, [chunk(1, "fox"), chunk(2, "")])
         hits = await store.search(STORE, Query(TENANT, near(2), limit=1))
@@ -496,17 +496,17 @@ class VectorBackendContract:
         assert ids(await store.search(STORE, Query(TENANT, text="fox"))) == [1]
         assert await store.count(STORE, tenant=TENANT) == Count(1, 1, 3)
 
-    async def test_many_places_are_counted_together_or_not_at_all(self, store: VectorStoreBackend) -> None:
+    async def test_many_places_are_counted_together_or_not_at_all(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1, "fox"), chunk(2, "hen")])
-        mine, theirs = Place(STORE, TENANT, ""), Place(STORE, "somebody-else", "")
+        mine, theirs = VectorPlace(STORE, TENANT, ""), VectorPlace(STORE, "somebody-else", "")
         assert await store.counts([mine, theirs, mine]) in (None, [Count(2, 1, 6), Count(), Count(2, 1, 6)])
         assert await store.counts([]) == []
-        missing = Place(collection_name("vs_" + "0" * 32), TENANT, "")
+        missing = VectorPlace(collection_name("vs_" + "0" * 32), TENANT, "")
         assert await store.counts([mine, missing]) in (None, [Count(2, 1, 6), Count()])
 
     # --- operation ---
 
-    async def test_many_search_at_once(self, store: VectorStoreBackend) -> None:
+    async def test_many_search_at_once(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(number, f"word{number}") for number in range(90)])
 
         async def one(number: int) -> bool:
@@ -519,7 +519,7 @@ class VectorBackendContract:
         assert all(await asyncio.gather(*(one(number) for number in range(30))))
         assert (await store.count(STORE, tenant=TENANT)).chunks == 120
 
-    async def test_a_search_that_is_given_up_disturbs_no_other(self, store: VectorStoreBackend) -> None:
+    async def test_a_search_that_is_given_up_disturbs_no_other(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1), chunk(2)])
         for _ in range(10):
             given_up = asyncio.create_task(store.search(STORE, Query(TENANT, near(1))))
@@ -529,7 +529,7 @@ class VectorBackendContract:
                 await given_up
             assert ids(await store.search(STORE, Query(TENANT, near(2), limit=1))) == [2]
 
-    async def test_a_collection_deleted_during_searches_ends_them_in_order(self, store: VectorStoreBackend) -> None:
+    async def test_a_collection_deleted_during_searches_ends_them_in_order(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(number) for number in range(50)])
         searches = [asyncio.create_task(store.search(STORE, Query(TENANT, near(1), "text"))) for _ in range(20)]
         await asyncio.sleep(0)
@@ -537,10 +537,10 @@ class VectorBackendContract:
         for found in await asyncio.gather(*searches, return_exceptions=True):
             assert isinstance(found, list | NoCollection), found
 
-    async def test_it_is_healthy(self, backend: VectorStoreBackend) -> None:
+    async def test_it_is_healthy(self, backend: VectorDatabase) -> None:
         await backend.health()
 
-    async def test_nothing_is_lost_in_a_crash(self, store: VectorStoreBackend) -> None:
+    async def test_nothing_is_lost_in_a_crash(self, store: VectorDatabase) -> None:
         await store.upsert(STORE, [chunk(1, "before the crash"), chunk(2)])
         await store.delete(STORE, tenant=TENANT, file_id="nothing")
         await store.create_collection(OTHER, 8)
@@ -567,7 +567,7 @@ class VectorBackendContract:
         assert (await store.count(STORE, tenant=TENANT)).chunks == 3
 
 
-async def recovered(backend: VectorStoreBackend) -> None:
+async def recovered(backend: VectorDatabase) -> None:
     """Wait until a backend that was down answers; a channel to it may need a moment to be opened again."""
     async with asyncio.timeout(30):
         while True:

@@ -24,21 +24,13 @@ from tests.providers.file_search.vectors.conformance import (
 )
 from typing_extensions import override
 
-from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import (
-    Comparison,
-    Count,
-    Query,
-    Scalar,
-    VectorStoreBackend,
-    collection_name,
-)
+from antwort.extensions import Comparison, Count, Query, Scalar, VectorDatabase, VectorStoreUnavailable, collection_name
 from antwort.providers.file_search.vectors.embedded import backend as embedded
 from antwort.providers.file_search.vectors.embedded.backend import Embedded, EmbeddedInUse
 from antwort.providers.file_search.vectors.embedded.open_collections import OpenCollections
 
 
-def process_of(backend: VectorStoreBackend) -> int:
+def process_of(backend: VectorDatabase) -> int:
     """Return the process that owns the database."""
     assert isinstance(backend, Embedded)
     assert backend.pid is not None
@@ -57,13 +49,13 @@ class TestEmbedded(VectorBackendContract):
     stays_down = False  # the next call starts it again
 
     @pytest.fixture
-    async def backend(self, tmp_path: Path) -> AsyncIterator[VectorStoreBackend]:
+    async def backend(self, tmp_path: Path) -> AsyncIterator[VectorDatabase]:
         backend = Embedded(tmp_path / "vectors")
         yield backend
         await backend.close()
 
     @override
-    def crash(self, backend: VectorStoreBackend) -> None:
+    def crash(self, backend: VectorDatabase) -> None:
         os.kill(process_of(backend), signal.SIGKILL)
 
 
@@ -72,7 +64,7 @@ class TestEmbeddedThatHasGrown(TestEmbedded):
 
     @pytest.fixture
     @override
-    async def store(self, backend: VectorStoreBackend) -> VectorStoreBackend:
+    async def store(self, backend: VectorDatabase) -> VectorDatabase:
         await backend.create_collection(STORE, 4)
         others = [chunk(10_000 + number, tenant="others", attributes={"other": number}) for number in range(501)]
         await backend.upsert(STORE, others)
@@ -334,9 +326,9 @@ async def test_collections_are_closed_when_there_is_no_room(
 SEARCHER = """
 import asyncio, sys
 from pathlib import Path
+from antwort.extensions import Query
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from tests.providers.file_search.vectors.conformance import TENANT, near
-from antwort.providers.file_search.vectors.base import Query
 
 async def main():
     backend = Embedded(Path(sys.argv[1]))

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from openai.types import ComparisonFilter, CompoundFilter
 
 from antwort.errors import BadRequestError
-from antwort.providers.file_search.vectors.base import Comparison, Compound, Scalar
-from antwort.providers.file_search.vectors.filters import FilterError, matches, parse_filter, storable
+from antwort.extensions import Comparison, Compound, FilterError, Scalar, matches, parse_filter, storable
 
 
 def test_a_comparison_is_read() -> None:

@@ -15,9 +15,8 @@ from tests.support.hostile_host import ATTACKS, DRIP, HostileHost, LoopWatch
 from tests.support.qdrant import OwnQdrant
 from typing_extensions import override
 
-from antwort.providers.file_search.errors import VectorStoreUnavailable
+from antwort.extensions import Count, Query, VectorStoreUnavailable
 from antwort.providers.file_search.settings import QdrantSettings
-from antwort.providers.file_search.vectors.base import Count, Query
 from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 Say = Callable[[Any], Any]

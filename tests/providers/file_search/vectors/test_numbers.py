@@ -8,8 +8,8 @@ from qdrant_client import AsyncQdrantClient, models
 from tests.providers.file_search.vectors.conformance import STORE, TENANT, ids, near
 from tests.support.qdrant import OwnQdrant, QdrantServer
 
+from antwort.extensions import Comparison, Query
 from antwort.providers.file_search.settings import QdrantSettings
-from antwort.providers.file_search.vectors.base import Comparison, Query
 from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 WRITTEN = [47, 47.0, 2.5, 1702754332.6375275, 1904729410800015, 2**60 + 1, -0.1]

@@ -11,10 +11,9 @@ from tests.providers.file_search.vectors.conformance import STORE, TENANT, Vecto
 from tests.support.postgres import PostgresServer
 from typing_extensions import override
 
+from antwort.extensions import Query, VectorDatabase, VectorStoreUnavailable, shared_collection_name
 from antwort.provider import ConfigError, SecretStr
-from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.settings import PgvectorSettings
-from antwort.providers.file_search.vectors.base import Query, VectorStoreBackend, shared_collection_name
 from antwort.providers.file_search.vectors.pgvector import statements
 from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
 from antwort.providers.file_search.vectors.pgvector.transactions import PooledTransactions, VectorConnection
@@ -36,7 +35,7 @@ class TestPgvector(VectorBackendContract):
     server: PostgresServer
 
     @pytest.fixture
-    async def backend(self, postgres_server: PostgresServer, vector_database: str) -> AsyncIterator[VectorStoreBackend]:
+    async def backend(self, postgres_server: PostgresServer, vector_database: str) -> AsyncIterator[VectorDatabase]:
         self.server = postgres_server
         backend = at(vector_database)
         yield backend
@@ -44,7 +43,7 @@ class TestPgvector(VectorBackendContract):
         postgres_server.execute("DROP SCHEMA IF EXISTS antwort_vectors CASCADE", vector_database)
 
     @override
-    def crash(self, backend: VectorStoreBackend) -> None:
+    def crash(self, backend: VectorDatabase) -> None:
         self.server.stop("immediate")
 
     @override

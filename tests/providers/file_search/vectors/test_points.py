@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from antwort.providers.file_search.vectors.base import Hit, Scalar
+from antwort.extensions import Hit, Scalar
 from antwort.providers.file_search.vectors.points import hit_of
 
 NOTHING = Hit("1", 0.5, "", "", "", 0, {})

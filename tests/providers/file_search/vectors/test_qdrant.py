@@ -23,16 +23,9 @@ from tests.providers.file_search.vectors.conformance import (
 from tests.support.qdrant import REQUEST_MB, OwnQdrant, QdrantServer
 from typing_extensions import override
 
+from antwort.extensions import Comparison, Count, Query, VectorDatabase, VectorStoreUnavailable, shared_collection_name
 from antwort.provider import ConfigError, SecretStr
-from antwort.providers.file_search.errors import VectorStoreUnavailable
 from antwort.providers.file_search.settings import QdrantSettings
-from antwort.providers.file_search.vectors.base import (
-    Comparison,
-    Count,
-    Query,
-    VectorStoreBackend,
-    shared_collection_name,
-)
 from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
 
@@ -48,16 +41,14 @@ class TestQdrant(VectorBackendContract):
     server: QdrantServer
 
     @pytest.fixture
-    async def backend(
-        self, qdrant_server: QdrantServer, client: AsyncQdrantClient
-    ) -> AsyncIterator[VectorStoreBackend]:
+    async def backend(self, qdrant_server: QdrantServer, client: AsyncQdrantClient) -> AsyncIterator[VectorDatabase]:
         self.server = qdrant_server
         backend = OwnQdrant(QdrantSettings(url=qdrant_server.url))
         yield backend
         await backend.close()
 
     @override
-    def crash(self, backend: VectorStoreBackend) -> None:
+    def crash(self, backend: VectorDatabase) -> None:
         self.server.kill()
 
     @override

@@ -4,9 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.providers.file_search.vectors.base import Hit, Query
-from antwort.providers.file_search.vectors.ranking import cosine_score, finish, fused, saturated
-from antwort.providers.file_search.vectors.word_shares import word_shares
+from antwort.extensions import Hit, Query, cosine_score, finish, fused, saturated, word_shares
 
 
 def hits(names: str, score: float = 0.5) -> list[Hit]:

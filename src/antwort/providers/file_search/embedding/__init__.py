@@ -1,7 +1,7 @@
-"""Turning text into vectors: with a service that speaks OpenAI's API, or with a small model in this process."""
+"""Turning text into vectors: with a service that speaks OpenAI's API, a small model in this process, or another."""
 
+from antwort.extensions import EMBEDDINGS, EmbeddingClient
 from antwort.provider import HttpClient
-from antwort.providers.file_search.embedding.base import EmbeddingClient
 from antwort.providers.file_search.embedding.http import HttpEmbedding
 from antwort.providers.file_search.embedding.minilm import MiniLM
 from antwort.providers.file_search.settings import FileSearchSettings
@@ -14,23 +14,11 @@ async def make_embedding(settings: FileSearchSettings, http: HttpClient) -> Embe
 
     Nothing is loaded, and nobody asked, before the first text is embedded.
     """
-    if settings.embedding_url is None:
-        model = MiniLM()
-        try:
-            await model.check()
-        except BaseException:
-            await model.close()
-            raise
-        return model
-    key = settings.embedding_api_key
-    return HttpEmbedding(
-        http,
-        settings.embedding_url,
-        model=settings.embedding_model,
-        api_key=None if key is None else key.get_secret_value(),
-        dimensions=settings.embedding_dimensions,
-        max_tokens=settings.embedding_max_tokens,
-        timeout=settings.embedding_timeout,
-        retries=settings.embedding_retries,
-        batch=settings.embedding_batch,
-    )
+    chosen = settings.embedding or ("minilm" if settings.embedding_url is None else "http")
+    client = EMBEDDINGS.make(chosen, http, key="embedding", around=settings.of("embedding_"))
+    try:
+        await client.check()
+    except BaseException:
+        await client.close()
+        raise
+    return client

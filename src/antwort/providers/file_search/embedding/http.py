@@ -7,24 +7,28 @@ import logging
 import re
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Self
 from urllib.parse import urlsplit
 
 import msgspec
+from pydantic import PositiveInt
 from typing_extensions import override
 
+from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
 from antwort.provider import (
     ConfigError,
+    Duration,
+    Field,
     HttpAnswer,
     HttpClient,
     OutboundError,
     OutboundTimeoutError,
+    SecretStr,
+    Settings,
     SingleFlight,
     UnreachableError,
     call_again,
 )
-from antwort.providers.file_search.embedding.base import EmbeddingClient
-from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +54,19 @@ _SAMPLES = ("How long is a vector?", "And how long is this one?")
 
 class TextTooLong(EmbeddingUnavailable):
     """The service reads no text of this length."""
+
+
+class HttpEmbeddingSettings(Settings):
+    """A service, and what it is asked for."""
+
+    url: str = Field(pattern=r"^https?://", description="The whole address of the endpoint.")
+    model: str | None = Field(default=None, description="The model to ask for.")
+    api_key: SecretStr | None = Field(default=None, description="The key it wants.")
+    dimensions: PositiveInt | None = Field(default=None, description="The length of vectors to ask for.")
+    max_tokens: int | None = Field(default=None, ge=16, description="Tokens that the model reads at once.")
+    timeout: Duration = Field(default=10.0, description="Time that one request may take.")
+    retries: int = Field(default=2, ge=0, le=5, description="Tries after a failure that may pass.")
+    batch: int = Field(default=32, ge=1, le=2048, description="Texts in one request.")
 
 
 class HttpEmbedding(EmbeddingClient):
@@ -95,6 +112,22 @@ class HttpEmbedding(EmbeddingClient):
             self._options["model"] = model
         if dimensions is not None:
             self._options["dimensions"] = dimensions
+
+    @classmethod
+    def of(cls, settings: HttpEmbeddingSettings, http: HttpClient) -> Self:
+        """Make it as the settings say."""
+        key = settings.api_key
+        return cls(
+            http,
+            settings.url,
+            model=settings.model,
+            api_key=None if key is None else key.get_secret_value(),
+            dimensions=settings.dimensions,
+            max_tokens=settings.max_tokens,
+            timeout=settings.timeout,
+            retries=settings.retries,
+            batch=settings.batch,
+        )
 
     @override
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:

@@ -15,14 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 from typing_extensions import override
 
-from antwort.provider import ConfigError, SingleFlight
-from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
+from antwort.provider import ConfigError, HttpClient, Settings, SingleFlight
 from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_signed_products, integer_network
-from antwort.providers.file_search.errors import EmbeddingUnavailable
 
 logger = logging.getLogger(__name__)
 
@@ -140,6 +139,11 @@ class MiniLM(EmbeddingClient):
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: LoadedModel | None = None
 
+    @classmethod
+    def of(cls, settings: Settings, http: HttpClient) -> Self:  # noqa: ARG003 - it has none, and asks nobody
+        """Make it."""
+        return cls()
+
     @override
     async def embed(self, texts: Sequence[str]) -> list[list[float]]:
         if not texts:
@@ -179,6 +183,7 @@ class MiniLM(EmbeddingClient):
         self._model = None
         await asyncio.to_thread(self._pool.shutdown)
 
+    @override
     async def check(self) -> None:
         """Raise ConfigError if what is in the files of the model is not what it should be."""
         await asyncio.get_running_loop().run_in_executor(self._pool, _contents, *self._files)

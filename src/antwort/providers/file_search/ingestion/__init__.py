@@ -1,1 +1,1 @@
-"""From attached files to chunks: the queue, the desk of the server where workers fetch their work, and the workers."""
+"""From attached files to chunks: the queue, the jobs that the server lends, and the workers that do them."""

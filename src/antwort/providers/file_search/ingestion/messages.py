@@ -22,7 +22,7 @@ FIRST_SECONDS = 10.0
 """In which each side says its first message; whoever is behind the port may be somebody else."""
 
 
-class Door(Struct, frozen=True):
+class ServerAddress(Struct, frozen=True):
     """Where the server listens for workers, and what they have to say."""
 
     port: int
@@ -43,11 +43,11 @@ class Door(Struct, frozen=True):
     def remove(self, file: Path) -> None:
         """Remove what was written, unless somebody else has written there since."""
         with contextlib.suppress(OSError, ValueError):
-            if Door.read(file) == self:
+            if ServerAddress.read(file) == self:
                 file.unlink()
 
     @classmethod
-    def read(cls, file: Path) -> "Door":
+    def read(cls, file: Path) -> "ServerAddress":
         """Read it; OSError or ValueError if there is none."""
         return msgspec.json.decode(file.read_bytes(), type=cls)
 
@@ -138,12 +138,20 @@ class Answer(Struct, frozen=True):
     """The job is not the worker's any more: the file was detached, or somebody else has it."""
 
 
-async def connect(door: Door) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+class LostJobError(Exception):
+    """The job is somebody else's now, or nobody's."""
+
+
+class ServerError(Exception):
+    """The server could not do what it was asked."""
+
+
+async def connect(address: ServerAddress) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """Connect to a server as a worker; OSError if it is not there, or another one is."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", door.port)
+    reader, writer = await asyncio.open_connection("127.0.0.1", address.port)
     try:
         async with asyncio.timeout(FIRST_SECONDS):
-            await send(writer, Hello(door.secret, os.getpid()))
+            await send(writer, Hello(address.secret, os.getpid()))
             answer = msgspec.msgpack.decode(await receive(reader), type=Answer)
     except BaseException:
         writer.close()
@@ -167,3 +175,34 @@ async def receive(reader: asyncio.StreamReader, most: int = MOST_BYTES) -> bytes
     if length > most:
         raise ValueError("the message is too long")
     return await reader.readexactly(length)
+
+
+class ServerConnection:
+    """The server, as a worker sees it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._turn = asyncio.Lock()
+
+    async def ask(self, request: Request) -> Any:
+        """Return the answer to a request; LostJobError or ServerError if there is none."""
+        # Whoever is cancelled leaves the answer to be read: the next one who asks must not take it for its own.
+        exchange = asyncio.ensure_future(self._exchange(request))
+        exchange.add_done_callback(lambda done: done.cancelled() or done.exception())
+        answer = await asyncio.shield(exchange)
+        if answer.lost:
+            raise LostJobError
+        if answer.error is not None:
+            raise ServerError(answer.error)
+        return answer.value
+
+    async def _exchange(self, request: Request) -> Answer:
+        async with self._turn:
+            await send(self._writer, request)
+            return msgspec.msgpack.decode(await receive(self._reader), type=Answer)
+
+    async def claim(self, wait: float) -> Job | None:
+        """Return a job, None if there was none for a while."""
+        found = await self.ask(Claim(wait))
+        return None if found is None else msgspec.convert(found, Job)

@@ -71,7 +71,7 @@ class LentJob:
 class IngestionQueue:
     """Lends jobs to whoever asks, in turns between tenants, and of one tenant the oldest first.
 
-    One tenant of several leaves hands of the workers to others, as in every queue. What waits is kept in memory, as it
+    One tenant of several leaves workers to others, as in every queue. What waits is kept in memory, as it
     would be too much to be looked through for each; several processes may lend from one database.
 
     Versions of records fence: whoever has lost a job cannot change it any more.
@@ -83,7 +83,7 @@ class IngestionQueue:
         self._most = most
         self._added = asyncio.Event()
         self.slots = Slots(0, queue)
-        """One for each hand of a worker; whose file is next, they tell."""
+        """One for each connection of a worker; they say whose file is next."""
         self.slots.queue.add(self)
         self._known: dict[str, dict[str, _Waiting]] = {}
         """Jobs that nobody has, by tenant, in the order of their turns, and by record."""
@@ -177,7 +177,7 @@ class IngestionQueue:
         self._added.set()
 
     def give_back(self, job: LentJob) -> None:
-        """Take note that a worker has its hand free again."""
+        """Take note that a worker is free again."""
         self.slots.release(job.tenant)
         self._added.set()
 

@@ -45,7 +45,7 @@ class Indexed(Struct, frozen=True):
     chunking: Chunking
 
 
-class ChunkPlace(Struct, frozen=True, gc=False):
+class ChunkPosition(Struct, frozen=True, gc=False):
     """Where in its file a chunk stands."""
 
     start: int
@@ -187,14 +187,14 @@ class StoreFiles:
                 found[kept.id.partition(":")[2]] = _NOTES[kind]
         return found
 
-    async def places(self, tenant: str, store_id: str, file_id: str) -> list[ChunkPlace]:
+    async def places(self, tenant: str, store_id: str, file_id: str) -> list[ChunkPosition]:
         """Return where the chunks of a file stand, in their order; nothing if nobody noted that."""
         kept = await self._records.get(tenant, PLACES, record_id(store_id, file_id))
         if kept is None:
             return []
         headings: list[str] = kept.value["headings"]
         places: list[tuple[int, int, int, int, int]] = kept.value["places"]
-        return [ChunkPlace(start, end, page, last, headings[which]) for start, end, page, last, which in places]
+        return [ChunkPosition(start, end, page, last, headings[which]) for start, end, page, last, which in places]
 
     async def note(self, tenant: str, kind: str, store_id: str, file_id: str, value: dict[str, Any]) -> None:
         """Keep something beside the record of a file; what was kept before is replaced."""

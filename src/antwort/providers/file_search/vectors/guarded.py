@@ -7,9 +7,8 @@ from typing import TypeVar
 
 from typing_extensions import override
 
+from antwort.extensions import Attributes, Chunk, Count, Hit, Query, VectorDatabase, VectorPlace, VectorStoreUnavailable
 from antwort.provider import ConfigError, SingleFlight
-from antwort.providers.file_search.errors import VectorStoreUnavailable
-from antwort.providers.file_search.vectors.base import Attributes, Chunk, Count, Hit, Place, Query, VectorStoreBackend
 
 T = TypeVar("T")
 
@@ -19,14 +18,14 @@ _DEAR = 10
 """How many times longer than the last look at it took nobody looks again: one that refuses is asked each time."""
 
 
-class Guarded(VectorStoreBackend):
+class Guarded(VectorDatabase):
     """A backend behind a breaker.
 
     Once it was away, whoever comes next looks for a sign of life first, one for all, and not long for it; without one,
     the request is refused with the error of before.
     """
 
-    def __init__(self, inner: VectorStoreBackend, *, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, inner: VectorDatabase, *, now: Callable[[], float] = time.monotonic) -> None:
         self.name = inner.name
         self._inner = inner
         self._now = now
@@ -128,7 +127,7 @@ class Guarded(VectorStoreBackend):
         return await self._through(lambda: self._inner.count(name, tenant=tenant, vector_store_id=vector_store_id))
 
     @override
-    async def counts(self, places: Sequence[Place]) -> list[Count] | None:
+    async def counts(self, places: Sequence[VectorPlace]) -> list[Count] | None:
         return await self._through(lambda: self._inner.counts(places))
 
     @override

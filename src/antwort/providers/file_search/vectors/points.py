@@ -7,10 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 from uuid import UUID, uuid5
 
-from antwort.provider import JSON
-from antwort.providers.file_search.errors import WrongDimensions
-from antwort.providers.file_search.vectors.base import (
-    PREFIX,
+from antwort.extensions import (
     Chunk,
     Comparison,
     Compound,
@@ -18,9 +15,14 @@ from antwort.providers.file_search.vectors.base import (
     Hit,
     Query,
     Scalar,
+    WrongDimensions,
     is_shared,
+    storable,
+    store_of,
+    stored_attributes,
+    whole,
 )
-from antwort.providers.file_search.vectors.filters import storable, whole
+from antwort.provider import JSON
 
 FIELDS = ["text", "file_id", "filename", "chunk_index", "attributes", "exact"]
 """What a hit needs of the payload."""
@@ -43,15 +45,6 @@ _DRIFT = 4
 Qdrant keeps payloads as JSON, and its reader may be wrong by a step each time it reads more than 15 digits. With more
 steps than these, fractions of 15 digits would not be told apart.
 """
-
-
-def store_of(name: str, vector_store_id: str) -> str:
-    """Return the vector store that is meant; a collection of one store says so itself."""
-    if not is_shared(name):
-        return name.removeprefix(PREFIX)
-    if not vector_store_id:
-        raise ValueError("a shared collection needs the vector store's id")
-    return vector_store_id
 
 
 def point_id(name: str, chunk_id: str, tenant: str, vector_store_id: str) -> str:
@@ -88,13 +81,6 @@ def batches(points: Mapping[str, Chunk], size: int) -> Iterable[list[tuple[str, 
     return (every[start : start + size] for start in range(0, len(every), size))
 
 
-def check_dimensions(wanted: int, vectors: Iterable[Sequence[float]]) -> None:
-    """Raise WrongDimensions if a vector has another length."""
-    for vector in vectors:
-        if len(vector) != wanted:
-            raise WrongDimensions(wanted, len(vector))
-
-
 def dimensions_error(message: str) -> WrongDimensions | None:
     """Return the error that a message of Qdrant means, if it is about the length of a vector."""
     found = _DIMENSIONS.search(message)
@@ -127,15 +113,6 @@ def _exact(attributes: Mapping[str, Scalar]) -> JSON:
     """Return fractions once more, as texts: as numbers they come back with another last digit."""
     fractions = {key: repr(value) for key, value in attributes.items() if isinstance(value, float)}
     return {"exact": fractions} if fractions else {}
-
-
-def stored_attributes(attributes: Mapping[str, Scalar]) -> dict[str, Scalar]:
-    """Return attributes as a database can keep them."""
-    return {storable(key): _stored(value) for key, value in attributes.items()}
-
-
-def _stored(value: Scalar) -> Scalar:
-    return storable(value) if isinstance(value, str) else value if isinstance(value, bool) else whole(value)
 
 
 def hit_of(point: str, score: float, payload: Mapping[str, Any] | None) -> Hit:

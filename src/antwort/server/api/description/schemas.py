@@ -1,7 +1,7 @@
 """From types to JSON Schemas: those of msgspec and those pydantic can read, in one set of components."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -83,14 +83,7 @@ def build_schemas(uses: Iterable[Use]) -> tuple[list[JSON], JSON]:
     What has no JSON Schema gets the one that allows everything.
     """
     uses = [(_open_type(kind) or kind, mode) for kind, mode in uses]
-    read = [kind for kind, mode in uses if _is_struct(kind) and mode == "validation"]
-    written = dict(_written([*(kind for kind, mode in uses if _is_struct(kind) and mode == "serialization"), *_SPOKEN]))
-    structs = list(dict.fromkeys([*read, *written]))
-    found, components = msgspec.json.schema_components(structs, ref_template=_TEMPLATE)
-    for kind, schema in zip(structs, found, strict=True):
-        if kind in written:
-            components[schema["$ref"].rpartition("/")[2]]["required"] = written[kind]
-    own = dict(zip(structs, found, strict=True))
+    own, components = _from_structs([use for use in uses if _is_struct(use[0])])
     components |= _OPEN
     rest = [use for use in uses if not _is_struct(use[0]) and not isinstance(use[0], dict)]
     others, definitions = _from_pydantic(rest, taken=components)
@@ -98,6 +91,18 @@ def build_schemas(uses: Iterable[Use]) -> tuple[list[JSON], JSON]:
     queue = iter(others)
     schemas = [kind if isinstance(kind, dict) else own[kind] if _is_struct(kind) else next(queue) for kind, _ in uses]
     return _referring(schemas), _referring(components)
+
+
+def _from_structs(uses: Sequence[Use]) -> tuple[dict[Any, JSON], JSON]:
+    """Return the schema of each structure that is read or written, and the components they refer to."""
+    read = [kind for kind, mode in uses if mode == "validation"]
+    written = dict(_written([*(kind for kind, mode in uses if mode == "serialization"), *_SPOKEN]))
+    structs = list(dict.fromkeys([*read, *written]))
+    found, components = msgspec.json.schema_components(structs, ref_template=_TEMPLATE)
+    for kind, schema in zip(structs, found, strict=True):
+        if kind in written:
+            components[schema["$ref"].rpartition("/")[2]]["required"] = written[kind]
+    return dict(zip(structs, found, strict=True)), components
 
 
 def _open_type(kind: Any) -> JSON | None:

@@ -12,27 +12,34 @@ from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from typing_extensions import override
 
-from antwort.provider import ChildProcess, ConfigError, FunctionError, SingleFlight, tied
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
-from antwort.providers.file_search.vectors.base import (
+from antwort.extensions import (
     PREFIX,
     Attributes,
     Chunk,
     Count,
     Hit,
-    Place,
+    NoCollection,
     Query,
-    VectorStoreBackend,
+    VectorDatabase,
+    VectorPlace,
+    VectorStoreUnavailable,
+    WrongDimensions,
+    candidates,
     checked_name,
+    cosine_score,
+    finish,
+    fused,
     is_shared,
+    saturated,
+    storable,
 )
+from antwort.provider import ChildProcess, ConfigError, FunctionError, Services, Settings, SingleFlight, tied
 from antwort.providers.file_search.vectors.embedded.folder import ensure_folder_name
-from antwort.providers.file_search.vectors.filters import storable
 from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
@@ -47,7 +54,6 @@ from antwort.providers.file_search.vectors.points import (
     scope,
     unique,
 )
-from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
 logger = logging.getLogger(__name__)
 
@@ -79,8 +85,13 @@ class EmbeddedInUse(VectorStoreUnavailable):
         )
 
 
-class Embedded(VectorStoreBackend):
+class Embedded(VectorDatabase):
     """Keeps each collection in a folder. The process that owns them is started when it is needed."""
+
+    one_process = (
+        "the embedded vector database belongs to one process; "
+        "set 'vector_backend' to qdrant or pgvector, or have one worker"
+    )
 
     def __init__(self, folder: Path) -> None:
         self.name = "embedded"
@@ -88,6 +99,11 @@ class Embedded(VectorStoreBackend):
         self._process: WorkerProcess | None = None
         self._starting = SingleFlight(self._start)
         self._in_use_until = 0.0
+
+    @classmethod
+    def of(cls, settings: Settings, services: Services) -> Self:  # noqa: ARG003 - it has none
+        """Make it as the settings say."""
+        return cls(services.folder / "vectors")
 
     @cached_property
     @override
@@ -175,7 +191,7 @@ class Embedded(VectorStoreBackend):
         return Count(*await self._call("count", name, scope(checked_name(name), tenant, vector_store_id)))
 
     @override
-    async def counts(self, places: Sequence[Place]) -> list[Count] | None:
+    async def counts(self, places: Sequence[VectorPlace]) -> list[Count] | None:
         scopes = [
             (one.collection, scope(checked_name(one.collection), one.tenant, one.vector_store_id)) for one in places
         ]

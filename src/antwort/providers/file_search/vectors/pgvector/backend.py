@@ -5,31 +5,38 @@ and deleting a store is dropping a table.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 from typing_extensions import override
 
-from antwort.provider import ConfigError
-from antwort.providers.file_search.errors import NoCollection, WrongDimensions
-from antwort.providers.file_search.settings import PgvectorSettings
-from antwort.providers.file_search.vectors.base import (
+from antwort.extensions import (
     PREFIX,
     Attributes,
     Chunk,
     Count,
     Hit,
-    Place,
+    NoCollection,
     Query,
-    VectorStoreBackend,
+    VectorDatabase,
+    VectorPlace,
+    WrongDimensions,
+    candidates,
+    check_dimensions,
     checked_name,
+    cosine_score,
+    finish,
+    fused,
+    saturated,
+    stored_attributes,
 )
+from antwort.provider import ConfigError, Services
+from antwort.providers.file_search.settings import PgvectorSettings
 from antwort.providers.file_search.vectors.pgvector import statements
 from antwort.providers.file_search.vectors.pgvector.transactions import PooledTransactions, VectorConnection
-from antwort.providers.file_search.vectors.points import batches, by_chunk, check_dimensions, stored_attributes, unique
-from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
+from antwort.providers.file_search.vectors.points import batches, by_chunk, unique
 
 _LOCK = 0x616E7477
 """The advisory lock of whoever changes tables."""
@@ -52,7 +59,7 @@ _FROM_ENVIRONMENT = "postgresql://"
 """A URL that leaves everything to PGHOST, PGDATABASE and their like, as PostgreSQL's own programs do."""
 
 
-class Pgvector(VectorStoreBackend):
+class Pgvector(VectorDatabase):
     """Keeps collections in PostgreSQL: vectors with an HNSW index, keywords by its full-text search."""
 
     def __init__(self, settings: PgvectorSettings) -> None:
@@ -61,6 +68,11 @@ class Pgvector(VectorStoreBackend):
         self._transactions = PooledTransactions(url, settings.pool_size, settings.timeout)
         self._prepared = False
         self._grown: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def of(cls, settings: PgvectorSettings, services: Services) -> Self:  # noqa: ARG003 - of which it needs none
+        """Make it as the settings say."""
+        return cls(settings)
 
     @override
     async def create_collection(self, name: str, dimensions: int) -> None:
@@ -196,7 +208,7 @@ class Pgvector(VectorStoreBackend):
         return await self._transactions.run(add)
 
     @override
-    async def counts(self, places: Sequence[Place]) -> list[Count] | None:
+    async def counts(self, places: Sequence[VectorPlace]) -> list[Count] | None:
         parts, values = [], []
         for number, one in enumerate(places):
             where, scope = statements.scope(checked_name(one.collection), one.tenant, one.vector_store_id)

@@ -10,7 +10,7 @@ from psycopg.adapt import Dumper
 from psycopg.types.json import Jsonb
 from typing_extensions import override
 
-from antwort.providers.file_search.vectors.base import (
+from antwort.extensions import (
     PREFIX,
     Chunk,
     Comparison,
@@ -20,9 +20,11 @@ from antwort.providers.file_search.vectors.base import (
     Query,
     Scalar,
     is_shared,
+    storable,
+    store_of,
+    stored_attributes,
 )
-from antwort.providers.file_search.vectors.filters import storable
-from antwort.providers.file_search.vectors.points import hit_of, point_id, store_of, stored_attributes
+from antwort.providers.file_search.vectors.points import hit_of, point_id
 
 SCHEMA = "antwort_vectors"
 """Where the tables are."""

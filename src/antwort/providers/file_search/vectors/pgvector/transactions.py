@@ -11,8 +11,8 @@ import psycopg
 from psycopg_pool import AsyncConnectionPool
 from typing_extensions import override
 
+from antwort.extensions import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.provider import ConfigError, FunctionError
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable, WrongDimensions
 from antwort.providers.file_search.vectors.pgvector.statements import Vector, VectorDumper
 
 logger = logging.getLogger(__name__)

@@ -7,39 +7,45 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 from typing_extensions import override
 
-from antwort.provider import JSON, ConfigError, HttpClient
-from antwort.providers.file_search.errors import NoCollection, WrongDimensions
-from antwort.providers.file_search.settings import QdrantSettings
-from antwort.providers.file_search.vectors.base import (
+from antwort.extensions import (
     PREFIX,
     Attributes,
     Chunk,
     Count,
     Hit,
+    NoCollection,
     Query,
-    VectorStoreBackend,
+    VectorDatabase,
+    WrongDimensions,
+    candidates,
+    check_dimensions,
     checked_name,
+    cosine_score,
+    finish,
+    fused,
     is_shared,
+    saturated,
+    storable,
+    store_of,
 )
-from antwort.providers.file_search.vectors.filters import storable
+from antwort.provider import JSON, ConfigError, HttpClient, Services
+from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.points import (
     BM25_HALF,
     FIELDS,
     attribute_path,
     attributes_payload,
     by_chunk,
-    check_dimensions,
     chunk_scope,
     hit_of,
     ids_scope,
     payload_of,
     scope,
-    store_of,
     unique,
 )
 from antwort.providers.file_search.vectors.qdrant.rest import (
@@ -56,7 +62,6 @@ from antwort.providers.file_search.vectors.qdrant.rest import (
     Scrolled,
     params,
 )
-from antwort.providers.file_search.vectors.ranking import candidates, cosine_score, finish, fused, saturated
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +93,7 @@ _WORD = re.compile(r"\w+")
 _VERSION = re.compile(r"(\d+)\.(\d+)")
 
 
-class Qdrant(VectorStoreBackend):
+class Qdrant(VectorDatabase):
     """Keeps each collection on a Qdrant server. Keyword search is BM25, computed by the server."""
 
     def __init__(self, settings: QdrantSettings, http: HttpClient) -> None:
@@ -96,6 +101,11 @@ class Qdrant(VectorStoreBackend):
         self._settings = settings
         self._rest = QdrantRest(http, settings)
         self._version: str | None = None
+
+    @classmethod
+    def of(cls, settings: QdrantSettings, services: Services) -> Self:
+        """Make it as the settings say."""
+        return cls(settings, services.http)
 
     @override
     async def create_collection(self, name: str, dimensions: int) -> None:

@@ -8,8 +8,8 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
 
+from antwort.extensions import NoCollection, VectorStoreUnavailable
 from antwort.provider import JSON, FunctionError, HttpClient, OutboundError, OutboundTimeoutError, TooLargeError
-from antwort.providers.file_search.errors import NoCollection, VectorStoreUnavailable
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.points import dimensions_error
 

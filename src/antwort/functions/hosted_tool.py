@@ -1,0 +1,180 @@
+"""Hosted tools: how a function looks on the wire as a tool of the OpenAI API.
+
+A tool is a small class: what a request may say of it are attributes, and the life of a call are four methods: `begin`,
+`events`, `end`, and, for a call that a client sends back, `read_arguments` with `read_output`.
+"""
+
+import functools
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from antwort.errors import DefinitionError
+from antwort.functions.results import ToolResult
+from antwort.types import JSON
+
+_ITEM = re.compile(r"[a-zA-Z][a-zA-Z0-9_:.-]{0,63}")
+
+
+class HostedCall(msgspec.Struct, frozen=True, dict=True):
+    """A call of a hosted tool, as the model has made it."""
+
+    call_id: str
+    name: str
+    arguments: str
+    """JSON, as the model has written it: nothing of it is checked when the call begins."""
+
+    @functools.cached_property
+    def decoded(self) -> JSON:
+        """The arguments; empty if they are no JSON object."""
+        try:
+            value = msgspec.json.decode(self.arguments or "{}")
+        except (msgspec.DecodeError, UnicodeError):
+            return {}
+        return value if isinstance(value, dict) else {}
+
+    def text(self, name: str) -> str:
+        """Return an argument that is a text; empty if there is none."""
+        value = self.decoded.get(name)
+        return value if isinstance(value, str) else ""
+
+
+class ItemEvent(msgspec.Struct, frozen=True):
+    """An event of an item: `response.<item type>.<kind>`, or `response.<item type>_<part>.<kind>` of a part of it."""
+
+    kind: str
+    data: Mapping[str, Any] = {}
+    """Its fields besides `type`, `sequence_number`, `output_index` and `item_id`."""
+    part: str | None = None
+    names_item: bool = True
+    """Whether it has an `item_id`."""
+
+    def type_of(self, item_type: str) -> str:
+        """Return the type of the event for an item."""
+        return f"response.{item_type}.{self.kind}" if self.part is None else self._of_part(item_type)
+
+    def _of_part(self, item_type: str) -> str:
+        return f"response.{item_type}_{self.part}.{self.kind}"
+
+
+_COMPLETED = (ItemEvent("completed"),)
+
+
+class ItemEnd(msgspec.Struct, frozen=True):
+    """What the items of a call say when it has ended."""
+
+    fields: Mapping[str, Any] = {}
+    """Fields of its item; those that it had and that are not named stay."""
+    status: str | None = None
+    """Of the item; None is `completed`, or what its type has for a failure."""
+    events: Sequence[ItemEvent] | None = None
+    """The last events of the item; None is `completed`, or nothing after a failure."""
+    items: Sequence[Mapping[str, Any]] = ()
+    """Further items, each with a `type` of `output_items`; their status is `completed` if they do not say it."""
+
+    def events_after(self, *, failed: bool) -> Sequence[ItemEvent]:
+        """Return the last events of the item."""
+        if self.events is not None:
+            return self.events
+        return () if failed else _COMPLETED
+
+
+class HostedTool:
+    """A tool of the OpenAI API that a function answers: give one to `@function(hosted=…)`.
+
+    class Weather(HostedTool):
+        types = ("weather",)
+        item = "weather_call"
+        phases = ("in_progress", "searching")
+
+        def begin(self, call):
+            return {"place": call.text("place")}
+
+    Override what is different. An exception in a method is logged and fails no response: the item goes without what the
+    method would have said. `id`, `type` and `status` of an item are the server's.
+    """
+
+    types: tuple[str, ...] = ()
+    """The tool types it answers in a request, such as `web_search` and `web_search_preview`."""
+    item: str | None = None
+    """The type of its output item; None for a function whose calls are shown like those of any other."""
+    output_items: tuple[str, ...] = ()
+    """The types of further items that `end` makes; they and the item have the same `call_id`."""
+    phases: tuple[str, ...] = ()
+    """The events `response.<item>.<phase>` before the call runs, in order."""
+    arriving: Mapping[str, Any] = {}
+    """Fields that `output_item.added` has with these values, since `events` tells how they arrive."""
+    includes: Mapping[str, str] = {}
+    """Fields of the item that only a request sees that asks for them: the value in `include`, and the field."""
+    tool_defaults: Mapping[str, Any] = {}
+    """What the echo of the tool has besides what the request said."""
+    offered_with: tuple[str, ...] = ()
+    """Functions that are offered with this one when a request names the type, with the same options."""
+    narrows: tuple[str, ...] = ()
+    """Optional arguments, lists of texts, that choose among what options of the same names list in the tool.
+
+    A model is offered them only if there are several to choose among, and only these: it knows of no others.
+    """
+    only_named: bool = False
+    """Whether it is one only for requests that name the type; for others it is a function like any other."""
+
+    def check(self, tool: Mapping[str, Any]) -> object:
+        """Look at the tool as a request names it; a FunctionError or BadRequestError refuses the request."""
+
+    def begin(self, call: HostedCall) -> Mapping[str, Any]:  # noqa: ARG002 - for those who override it, as below
+        """Return the item's own fields as the call begins."""
+        return {}
+
+    def events(self, item: Mapping[str, Any]) -> Iterable[ItemEvent]:  # noqa: ARG002
+        """Return the events that follow when the item was added; a function has more of them by `ctx.event`."""
+        return map(ItemEvent, self.phases)
+
+    def end(self, call: HostedCall, result: ToolResult) -> ItemEnd:  # noqa: ARG002
+        """Return what the items say of the result, which may be a failure."""
+        return ItemEnd(result.item)
+
+    def read_arguments(self, item: Mapping[str, Any]) -> Mapping[str, Any] | str | None:
+        """Return the arguments of a call whose item a client sends back; None if it is another function's.
+
+        They are what the item shows as `arguments`; an item that has none is not for the model.
+        """
+        shown = item.get("arguments")
+        return shown if isinstance(shown, str) else None
+
+    def read_output(self, item: Mapping[str, Any]) -> str | None:
+        """Return what the model reads of the result, from the item that shows it: the second, if there are two.
+
+        None is for one that does not show it. It is what the item has as `output`, a text or parts with texts.
+        """
+        output = item.get("output")
+        if not isinstance(output, list):
+            return output if isinstance(output, str) else None
+        texts = [part.get("text") for part in output if isinstance(part, dict)]
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def check_hosted(tool: HostedTool) -> None:
+    """Raise DefinitionError unless what a tool says of itself can be used."""
+    name = type(tool).__name__
+    if not tool.types or not _are_texts(tool.types):
+        raise DefinitionError(f"{name} needs a tuple of tool types, such as types=('name', 'name_preview')")
+    for field in ("phases", "offered_with", "narrows", "output_items"):
+        if not _are_texts(getattr(tool, field)):
+            raise DefinitionError(f"{name}: `{field}` is a tuple of texts")
+    for item in (tool.item, *tool.output_items):
+        if item is not None and not _ITEM.fullmatch(str(item)):
+            raise DefinitionError(f"{name}: '{item}' is no type of an item, such as 'tool_call'")
+    includes: object = tool.includes
+    if not isinstance(includes, Mapping) or not _are_texts((*includes, *includes.values())):
+        raise DefinitionError(f"{name}: `includes` maps a value of `include` to the field it shows, both texts")
+    for field in ("tool_defaults", "arriving"):
+        try:
+            msgspec.json.encode(dict(getattr(tool, field)))
+        except Exception as error:
+            raise DefinitionError(f"{name}: `{field}` is no JSON object: {error}") from error
+
+
+def _are_texts(values: object) -> bool:
+    return isinstance(values, tuple) and all(isinstance(value, str) for value in values)

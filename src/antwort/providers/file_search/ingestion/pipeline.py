@@ -1,0 +1,123 @@
+"""The way of a file through a worker: read, cut, embedded, written."""
+
+import asyncio
+import logging
+import math
+from array import array
+from collections.abc import Iterator, Sequence
+
+from msgspec import Struct
+
+from antwort.provider import Document, DocumentChunk, DocumentParser, Queues, Slots, UnreadableError, chunked
+from antwort.providers.file_search.embedding.base import EmbeddingClient
+from antwort.providers.file_search.ingestion import messages
+from antwort.providers.file_search.ingestion.messages import Job, NewChunk, ServerConnection
+
+logger = logging.getLogger(__name__)
+
+_BATCH = 4
+"""Chunks that are embedded and written at once: the server does nothing else while it reads their vectors."""
+_TURN = 4000
+"""Characters that are embedded at once, or one chunk, if others may wait for it: a second or two of one processor."""
+_PARSERS = 2
+"""Files that are read at once: each may take a gibibyte of memory."""
+_LARGEST = 512 << 20
+
+
+class IngestionLimits(Struct, frozen=True):
+    """What one file may take, and how many are worked on at once."""
+
+    files: int = 3
+    chunks: int = 10_000
+    seconds: float = 7200.0
+
+
+class FilePipeline:
+    """Makes files searchable, several at a time.
+
+    What they share, tenants take turns at: reading, which goes on in processes apart, and embedding, a few chunks at a
+    time. So a large file, or one that takes long to read, does not hold up others.
+    """
+
+    def __init__(self, embedding: EmbeddingClient, parser: DocumentParser, limits: IngestionLimits) -> None:
+        self._embedding = embedding
+        self._parser = parser
+        self._limits = limits
+        self._queues = Queues(several=False)
+        self._parsing = Slots(_PARSERS, self._queues.named("parsers", bounded=False))
+        self._embedded_at_once = Slots(1, self._queues.named("embedding", bounded=False))
+
+    async def run(self, server: ServerConnection, job: Job) -> None:
+        """Make a file searchable; UnreadableError if that cannot be done."""
+        self._queues.several = self._queues.several or job.several_tenants
+        document = await self._read(server, job)
+        chunks = await self._cut(document, job)
+        for batch in _batches(chunks, _TURN if self._queues.several else math.inf):
+            async with self._embedded_at_once.taken_by(job.tenant):
+                made = await self._embedded(document, batch, job)
+            await server.ask(messages.Write(made))
+        await server.ask(_complete(chunks))
+        logger.info("'%s' is searchable; chunks: %d", job.filename, len(chunks))
+
+    async def _read(self, server: ServerConnection, job: Job) -> Document:
+        """Return what a file says."""
+        async with self._parsing.taken_by(job.tenant):
+            return await self._parser.parse(await _content(server), job.filename)
+
+    async def _cut(self, document: Document, job: Job) -> list[DocumentChunk]:
+        """Return the chunks of a document."""
+        chunks = await asyncio.to_thread(chunked, document, size=job.size, overlap=job.overlap)
+        if len(chunks) > (most := self._limits.chunks):
+            raise UnreadableError(
+                f"It has {len(chunks):,} chunks, and a file may have {most:,} (`max_chunks` of file search). Part it "
+                "into several files, or have it cut into larger chunks."
+            )
+        return chunks
+
+    async def _embedded(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> list[NewChunk]:
+        """Return chunks with their vectors; what is embedded says what they stand below."""
+        title = document.title or job.filename
+        found = await self._embedding.embed_whole([chunk.in_context(title) for chunk in chunks])
+        for vector in (vector for vectors in found for vector in vectors):
+            if len(vector) != job.dimensions:
+                raise UnreadableError(
+                    f"The vector store has vectors of {job.dimensions} dimensions, and the embedding model makes "
+                    f"{len(vector)}; create a new one."
+                )
+        return [
+            NewChunk(chunk.index, chunk.text, [array("f", vector).tobytes() for vector in vectors])
+            for chunk, vectors in zip(chunks, found, strict=True)
+        ]
+
+
+async def _content(server: ServerConnection) -> bytes:
+    """Return the content of the job's file."""
+    found = bytearray()
+    while piece := await server.ask(messages.Read(len(found))):
+        found += piece
+        if len(found) > _LARGEST:
+            raise UnreadableError(f"It is larger than {_LARGEST >> 20} MiB.")
+    return bytes(found)
+
+
+def _batches(chunks: Sequence[DocumentChunk], most: float) -> Iterator[list[DocumentChunk]]:
+    """Yield chunks in batches of so many characters at most, unless one alone has more."""
+    batch: list[DocumentChunk] = []
+    length = 0
+    for chunk in chunks:
+        if batch and (len(batch) == _BATCH or length + len(chunk.text) > most):
+            yield batch
+            batch, length = [], 0
+        batch.append(chunk)
+        length += len(chunk.text)
+    if batch:
+        yield batch
+
+
+def _complete(chunks: Sequence[DocumentChunk]) -> messages.Complete:
+    numbers: dict[str, int] = {}
+    places = []
+    for chunk in chunks:
+        heading = numbers.setdefault(chunk.context(""), len(numbers))
+        places.append((chunk.start, chunk.end, chunk.page or 0, chunk.last_page or 0, heading))
+    return messages.Complete(places, list(numbers))

@@ -1,0 +1,117 @@
+"""A run: one response, brought to its end by whoever has it, whatever cannot be used meanwhile."""
+
+import asyncio
+import logging
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from antwort.config import EngineConfig
+from antwort.engine.turns.loop import Loop
+from antwort.errors import APIError
+from antwort.runs.outage import ModelOutage, pauses
+from antwort.storage.base import FencedError, StoreUnavailableError
+
+logger = logging.getLogger(__name__)
+
+
+class RunEnd(Enum):
+    """Why nobody works on a response any more."""
+
+    OVER = "over"
+    PARKED = "parked"
+    """It waits for somebody, and nothing of it is in memory."""
+    LOST = "lost"
+    """Somebody else has it, or it was ended by somebody else."""
+    FAILED = "failed"
+
+
+class EndedRun(NamedTuple):
+    """What came of a run."""
+
+    state: RunEnd
+    loop: Loop
+    """What has made the response last."""
+    error: APIError | None = None
+    """Why it has failed."""
+
+
+class Lease(Protocol):
+    """The right to work on one response, and how whoever has it does so. What may differ is who that is."""
+
+    async def work(self, loop: Loop) -> None:
+        """Make the response, or go on with it, once; a FencedError if somebody else has it."""
+
+    def progress(self) -> None:
+        """Take note that the response got further."""
+
+    def has_time(self, seconds: float) -> bool:
+        """Tell whether there is time left when so many seconds were waited."""
+
+    async def resume(self, loop: Loop) -> Loop | None:
+        """Take the response again, and return what goes on with it from what is stored; None if nobody is to."""
+
+    async def fail(self, loop: Loop, error: APIError) -> None:
+        """Store that the response has failed, if it is not over; a FencedError if somebody else has ended it."""
+
+
+class ResponseRun:
+    """Brings a response to its end. In the background it waits while the store or the model server is away.
+
+    Then it goes on from what is stored; in the foreground somebody waits, and is told at once.
+    """
+
+    def __init__(self, lease: Lease, settings: EngineConfig) -> None:
+        self._lease = lease
+        self._outage = ModelOutage(settings.outage_patience, settings.max_broken_answers)
+        self._looks = pauses()
+
+    async def to_end(self, loop: Loop) -> EndedRun:
+        """Work on the response until it is over, parked or lost, or cannot be brought to its end."""
+        while True:
+            loop.on_progress = self._progress
+            try:
+                await self._lease.work(loop)
+                return EndedRun(RunEnd.PARKED if loop.parked else RunEnd.OVER, loop)
+            except FencedError:
+                return EndedRun(RunEnd.LOST, loop)
+            except APIError as error:
+                pause = self._pause(loop, error)
+                if pause is None:
+                    return await self._failed(loop, self._outage.last_error(error))
+            except (asyncio.CancelledError, GeneratorExit):
+                raise
+            except BaseException:  # what was made cannot be stored, or somebody wants to end the process
+                logger.exception("response %s could not be brought to an end", loop.response.id)
+                return await self._failed(loop, APIError("The server had an error while making the response."))
+            await asyncio.sleep(pause)
+            again = await self._lease.resume(loop)
+            if again is None:
+                return EndedRun(RunEnd.LOST, loop)
+            loop = again
+
+    def _progress(self) -> None:
+        self._outage.reset()
+        self._lease.progress()
+
+    def _pause(self, loop: Loop, error: APIError) -> float | None:
+        """Return the seconds to wait until it goes on after an error; None if it does not."""
+        response = loop.response
+        if not response.background:
+            return None
+        if isinstance(error, StoreUnavailableError):
+            logger.warning("response %s waits for the store: %s", response.id, error.message)
+            return next(self._looks)
+        pause = self._outage.pause(error, broke_off=loop.broke_off)
+        if pause is None or not self._lease.has_time(pause):
+            return None
+        logger.warning("response %s waits for the model, %.1f s: %s", response.id, pause, error.message)
+        return pause
+
+    async def _failed(self, loop: Loop, error: APIError) -> EndedRun:
+        if loop.response.background:  # else the loop has ended it, and said so
+            logger.warning("response %s failed: %s", loop.response.id, error.message)
+        try:
+            await self._lease.fail(loop, error)
+        except FencedError:
+            return EndedRun(RunEnd.LOST, loop)
+        return EndedRun(RunEnd.FAILED, loop, error)
