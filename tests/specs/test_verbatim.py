@@ -189,6 +189,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, model: ScriptedBackend) -> 
     with EmbeddingServer() as embeddings:
         settings: dict[str, dict[str, Any]] = {
             "web_search": {"url": SEARCH},
+            "image_generation": {"url": SEARCH},
             "file_search": {"embedding_url": embeddings.url, "ingestion_workers": 0},
         }
         shipped = [

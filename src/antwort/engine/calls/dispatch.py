@@ -326,7 +326,8 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             self._give(call, given)
         ended = None
         if hosted is not None and hosted.item == item["type"]:
-            ended = ended_item(record, hosted, result, self._life.plan.include)
+            listens = self._life.emitter.events.enabled
+            ended = ended_item(record, hosted, result, self._life.plan.include, with_events=listens)
             item.update(ended.fields, status=ended.status)
             record.unasked = ended.unasked or None
         else:
@@ -340,7 +341,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         """Tell of the end of a call, if clients see it, and show further items, which the model has read already."""
         index, item, was_done, emitter = call.output_index, call.entry.item, call.record.told, self._life.emitter
         if index >= 0 and not was_done:
-            for event in ended.events if ended is not None and emitter.events.enabled else ():
+            for event in ended.events if ended is not None else ():
                 emitter.item_event(index, item, event)
             emitter.done(index)
         if ended is not None and (index >= 0 or was_done):

@@ -111,14 +111,18 @@ class EndedItem(msgspec.Struct, frozen=True):
     """Further items, as a whole."""
 
 
-def ended_item(call: CallRecord, tool: HostedTool, result: ToolResult, asked: frozenset[str]) -> EndedItem:
+def ended_item(
+    call: CallRecord, tool: HostedTool, result: ToolResult, asked: frozenset[str], *, with_events: bool
+) -> EndedItem:
     """Return what the items of a hosted call say of its result; `asked` is what the request wants included."""
     name, failed = call.name, result.is_error
     status = failed_status(str(tool.item)) if failed else "completed"
     try:
         end = tool.end(_made(call), result)
         fields, unasked = _gated(_fields(name, end.fields), tool.includes, asked)
-        events = [event for event in end.events_after(failed=failed) if is_sendable(name, event)]
+        events: Sequence[ItemEvent] = ()
+        if with_events:
+            events = [event for event in end.events_after(failed=failed) if is_sendable(name, event)]
         further = [_further_item(call, item) for item in end.items] if end.items else ()
         return EndedItem(fields, unasked, end.status or status, events, further)
     except BaseException:  # a provider's own code, and no reason for a response to fail
