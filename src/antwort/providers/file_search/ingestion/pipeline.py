@@ -28,7 +28,7 @@ class IngestionLimits(Struct, frozen=True):
     """What one file may take, and how many are worked on at once."""
 
     files: int = 3
-    chunks: int = 10_000
+    chunks: int = 25_000
     seconds: float = 7200.0
 
 

@@ -32,8 +32,12 @@ KIND_OF: Mapping[str, str] = {status: kind for kind, status in _NOTES.items()}
 class Chunking(Struct, frozen=True):
     """How a file is cut: tokens of a chunk, and how many of them may repeat the end of the one before."""
 
-    size: int = 800
-    overlap: int = 400
+    size: int
+    overlap: int
+
+
+AUTO = Chunking(size=200, overlap=0)
+"""The strategy `auto`: a chunk is as much as the embedded model makes one vector of, and that says one thing."""
 
 
 class Indexed(Struct, frozen=True):
@@ -69,7 +73,7 @@ class StoreFileValue(Struct, frozen=True):
     filename: str
     sha256: str
     attributes: dict[str, Any]
-    chunking: Chunking = Chunking()
+    chunking: Chunking
     indexed: Indexed | None = None
 
 
