@@ -333,7 +333,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     @override
     async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:
         """Read and embed files for the server that has this configuration."""
-        embedding = self._given[1] or await make_embedding(self.settings, place.http)
+        embedding = self._given[1] or await make_embedding(self.settings, place.http, is_apart=True)
         try:
             own = self.settings
             parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))

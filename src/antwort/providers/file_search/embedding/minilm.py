@@ -30,7 +30,8 @@ TOKENS = 256
 """Tokens of a text that the model reads: what it was trained with."""
 _CHARACTERS = 20_000
 """Characters of a text that are looked at: more than 256 tokens have, unless they are hardly text."""
-_MOST_THREADS = 4
+_MOST_THREADS, _MOST_APART = 4, 16
+"""Threads at most: in a server, which has other things to do, and in a process that only embeds."""
 
 _LIBRARIES = ("numpy", "onnxruntime", "tokenizers")
 _HINT = "pip install 'antwort[files]', or set 'embedding_url' to use a service"
@@ -135,9 +136,15 @@ class MiniLM(EmbeddingClient):
         self._files = _MODEL.find(), _TOKENIZER.find()
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self.at_once = self._threads
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
+        self._pool = _threads(self._threads)
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: LoadedModel | None = None
+
+    def use_cores(self, processes: int) -> None:
+        """Use all cores, together with other processes that do the same; called before anything is embedded."""
+        self._pool.shutdown()
+        self._threads = self.at_once = max(1, min(_MOST_APART, (os.cpu_count() or 1) // processes))
+        self._pool = _threads(self._threads)
 
     @classmethod
     def of(cls, settings: Settings, http: HttpClient) -> Self:  # noqa: ARG003 - it has none, and asks nobody
@@ -199,6 +206,10 @@ class MiniLM(EmbeddingClient):
             raise EmbeddingUnavailable("The embedded model cannot be loaded.") from error
         self._model = model
         return model
+
+
+def _threads(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix="antwort-embedding")
 
 
 def _contents(model: Path, tokenizer: Path) -> tuple[bytes, bytes]:
