@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+import zlib
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -21,6 +22,10 @@ from antwort.providers.file_search.vectors.base import Chunk, VectorStoreBackend
 
 logger = logging.getLogger(__name__)
 
+_FETCHED = 200
+"""Chunks that are looked for at once."""
+_UNSURE = 8
+"""The last chunks that are there: their windows may be missing."""
 _ELSEWHERE = 300.0
 """Seconds for which a job is left to a server that can do it."""
 _AWAY = 10.0
@@ -38,6 +43,9 @@ class Work:
         self.file = file
         self.started = time.monotonic()
         self.several_tenants = several_tenants
+        self.pages = 0
+        self.chunks: int | None = None
+        """How many there will be, as soon as the file is read."""
         self.written = 0
         self.usage_bytes = 0
         value = file.value
@@ -132,6 +140,32 @@ class IngestionJobs:
         files, file_id = self._attached.files, work.file.value.file_id
         pieces = await files.read(work.store.tenant, file_id, offset=offset, length=PIECE)
         return b"".join([piece async for piece in pieces])
+
+    async def cut(self, work: Work, pages: int, checks: Sequence[int]) -> int:
+        """Note what was read; return how many of the first chunks are written already, by an attempt that broke off."""
+        work.pages, work.chunks = pages, len(checks)
+        if work.lent.value.attempts > 1 and not work.is_clean:
+            async with self._current(work):
+                work.written, work.usage_bytes = await self._written(work, checks)
+            work.is_clean = work.written > 0  # whoever wrote them has removed what was there before
+        return work.written
+
+    async def _written(self, work: Work, checks: Sequence[int]) -> tuple[int, int]:
+        """Count the first chunks that are there as they would be written now, and their bytes; none if others are."""
+        value, store, sizes = work.file.value, work.store, list[int]()
+        for first in range(0, len(checks) + 1, _FETCHED):  # behind the last there may be none
+            numbers = range(first, min(first + _FETCHED, len(checks) + 1))
+            ids = [chunk_id(store.id, value, number) for number in numbers]
+            found = await self._backend.fetch(store.collection, ids, tenant=store.tenant, vector_store_id=store.id)
+            for number, id_ in zip(numbers, ids, strict=True):
+                if id_ not in found:
+                    sure = sizes[:-_UNSURE]
+                    return len(sure), sum(sure)
+                text = found[id_].text.encode()
+                if [zlib.crc32(text)] != checks[number : number + 1] or found[id_].attributes != value.attributes:
+                    return 0, 0
+                sizes.append(len(text))
+        return 0, 0
 
     async def write(self, work: Work, chunks: Sequence[NewChunk]) -> None:
         """Write chunks of a job's file; LostError, with nothing left of them, if it is not the worker's any more."""

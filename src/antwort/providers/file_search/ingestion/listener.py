@@ -165,6 +165,8 @@ class _WorkerConnection:
         match request:
             case messages.Read(offset):
                 return await jobs.read(work, offset)
+            case messages.Cut(pages, checks):
+                return await jobs.cut(work, pages, checks)
             case messages.Write(chunks):
                 await jobs.write(work, chunks)
             case messages.Renew():
