@@ -393,6 +393,30 @@ async def test_a_job_that_was_broken_off_goes_on_where_it_was(stage: IngestionSt
     assert await asyncio.to_thread(usage, stage, store) == sum(map(len, texts))
 
 
+async def test_how_far_a_file_is_can_be_asked(stage: IngestionStage, address: Path) -> None:
+    store, file_id = attached(stage, "tea leaves")
+
+    def details() -> Any:
+        [listed] = stage.client.vector_stores.files.list(store).data
+        file = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+        assert file == listed
+        return (file.model_extra or {})["status_details"]
+
+    waiting = {"phase": "waiting", "pages": None, "chunks": None, "chunks_embedded": 0}
+    assert await asyncio.to_thread(details) == waiting
+    async with worker(address) as first:
+        await job_of(first)
+        assert await asyncio.to_thread(details) == waiting | {"phase": "reading"}
+        await first(messages.Cut(3, [zlib.crc32(b"tea"), 0]))
+        begun = {"phase": "embedding", "pages": 3, "chunks": 2, "chunks_embedded": 0}
+        assert await asyncio.to_thread(details) == begun
+        await first(CHUNK)
+        assert await asyncio.to_thread(details) == begun | {"chunks_embedded": 1}
+        await first(DONE)
+        assert await asyncio.to_thread(details) is None
+    assert stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store).status == "completed"
+
+
 class Halting(EmbeddingServer):
     """Answers so many requests, and others when it may go on."""
 

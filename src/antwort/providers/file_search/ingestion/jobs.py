@@ -15,7 +15,15 @@ from antwort.providers.file_search.chunks import chunk_id, windows_of
 from antwort.providers.file_search.ingestion.attached_files import AttachedFiles
 from antwort.providers.file_search.ingestion.messages import PIECE, Job, NewChunk
 from antwort.providers.file_search.ingestion.queue import MOST_ATTEMPTS, LentJob, LostError
-from antwort.providers.file_search.ingestion.store_files import FAILED, FILE, PLACES, Indexed, StoreFile, StoreFileValue
+from antwort.providers.file_search.ingestion.store_files import (
+    FAILED,
+    FILE,
+    PLACES,
+    FileProgress,
+    Indexed,
+    StoreFile,
+    StoreFileValue,
+)
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
 from antwort.providers.file_search.vectors.base import Chunk, VectorStoreBackend
@@ -95,6 +103,8 @@ class IngestionJobs:
         self._on_end = on_end
         self._on_chunks = on_chunks
         self._dimensions = dimensions
+        self._under_way: dict[tuple[str, str], Work] = {}
+        attached.progress = self._progress
 
     async def claim(self, wait: float) -> Work | None:
         """Lend a job. One whose file or store is gone is dropped; one that was tried too often has failed."""
@@ -106,8 +116,20 @@ class IngestionJobs:
                 if work is None:
                     self.queue.give_back(lent)
             if work is not None:
+                self._under_way[lent.store_id, lent.file_id] = work
                 return work
         return None
+
+    def give_back(self, work: Work) -> None:
+        """Take note that a worker has a job no more."""
+        self.queue.give_back(work.lent)
+        key = work.lent.store_id, work.lent.file_id
+        if self._under_way.get(key) is work:
+            del self._under_way[key]
+
+    def _progress(self, store_id: str, file_id: str) -> FileProgress | None:
+        work = self._under_way.get((store_id, file_id))
+        return None if work is None else FileProgress(work.pages, work.chunks, work.written)
 
     async def _work_for(self, lent: LentJob) -> Work | None:
         """Return what is to be done for a job; None if it was dropped, or has failed."""

@@ -138,7 +138,7 @@ class _WorkerConnection:
         """Have no work any more; return what it was."""
         work, self._work = self._work, None
         if work is not None:
-            self._jobs.queue.give_back(work.lent)
+            self._jobs.give_back(work)
         return work
 
     async def _answered(self, request: messages.Request) -> Answer:

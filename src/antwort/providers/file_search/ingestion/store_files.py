@@ -93,6 +93,17 @@ class StoreFile(Struct, frozen=True):
         return self.kept.parent
 
 
+class FileProgress(Struct, frozen=True):
+    """How far a file is that a worker has."""
+
+    pages: int
+    """Pages, or slides, that were read; 0 if there are none."""
+    chunks: int | None
+    """How many there will be; None until the file is read."""
+    written: int
+    """Chunks that are embedded and written."""
+
+
 class StatusCounts(Struct):
     """How many files are how far."""
 
