@@ -15,8 +15,11 @@ from msgspec import Struct
 from antwort.documents.document import Block, Document
 from antwort.lazy_imports import compiled_on_use
 
-AUTO_SIZE, AUTO_OVERLAP = 800, 400
-"""Tokens of the strategy `auto`."""
+AUTO_SIZE, AUTO_OVERLAP = 200, 0
+"""Tokens of a chunk if nobody says how many.
+
+With what stands above it, an English text has no more than 256 tokens of a small embedding model, and so one vector.
+"""
 _TOKEN = compiled_on_use(
     r"[^\S\n]*(?:"
     r"[A-Za-z]{1,8}|"

@@ -48,14 +48,25 @@ def test_several_stores_have_one_ranking_and_each_chunk_is_there_once(
     assert [one.vector_store_id for one in results] == [stores[0], stores[2], stores[1]]
 
 
-@pytest.mark.parametrize(("options", "count"), [({}, 10), ({"max_num_results": 2}, 2), ({"max_num_results": 15}, 15)])
+@pytest.mark.parametrize(("options", "count"), [({}, 25), ({"max_num_results": 2}, 2), ({"max_num_results": 15}, 15)])
 def test_the_request_says_how_many_results(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer, options: Any, count: int
 ) -> None:
     with staged(tmp_path, searching("tea"), settings_for(qdrant_server, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="many").id
-        write(stage, store, *({"text": f"tea number {n}"} for n in range(15)))
+        write(stage, store, *({"text": f"tea number {n}"} for n in range(25)))
         response = create(stage, False, input="?", tools=[tool(store, **options)], include=RESULTS)
+    assert len(search_item(response).results) == count
+
+
+@pytest.mark.parametrize(("length", "count"), [(3000, 10), (1500, 13), (600, 15)])
+def test_there_are_more_results_of_short_chunks_than_of_long_ones(
+    tmp_path: Path, embeddings: EmbeddingServer, length: int, count: int
+) -> None:
+    with staged(tmp_path, searching("tea"), {"embedding_url": embeddings.url}) as stage:
+        store = stage.client().vector_stores.create(name="many").id
+        write(stage, store, *({"text": f"tea number {n} ".ljust(length, ".")} for n in range(15)))
+        response = create(stage, False, input="?", tools=[tool(store)], include=RESULTS)
     assert len(search_item(response).results) == count
 
 

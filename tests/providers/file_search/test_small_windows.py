@@ -114,7 +114,7 @@ def test_the_first_question_is_answered(tmp_path: Path, embeddings: EmbeddingSer
         assert results[0]["text"].strip() in found
         assert LEFT_OUT.search(found)
         assert stage.model.refused == 0
-        assert len(results) == 10  # clients see all of it
+        assert len(results) == len(DOCUMENTS)  # clients see all of it
 
 
 def test_what_was_left_out_can_be_read_on(tmp_path: Path, embeddings: EmbeddingServer) -> None:
@@ -132,8 +132,8 @@ def test_what_was_left_out_can_be_read_on(tmp_path: Path, embeddings: EmbeddingS
         assert stage.model.refused == 0
     assert len(told) > 3
     shown = "".join(told)
-    assert len(set(re.findall(r"(Name\d+) tea", shown))) == 10
-    assert 10 * 25 - len(told) <= shown.count("minutes.") <= 10 * 25
+    assert len(set(re.findall(r"(Name\d+) tea", shown))) == len(DOCUMENTS)
+    assert len(DOCUMENTS) * 25 - len(told) <= shown.count("minutes.") <= len(DOCUMENTS) * 25
 
 
 def test_a_window_that_nobody_tells_is_measured(tmp_path: Path, embeddings: EmbeddingServer) -> None:
@@ -153,4 +153,4 @@ def test_where_there_is_room_all_of_it_is_read(tmp_path: Path, embeddings: Embed
         stage.ask()
         [found] = stage.read
         assert "no room" not in found
-        assert len(set(re.findall(r"(Name\d+) tea", found))) == 10
+        assert len(set(re.findall(r"(Name\d+) tea", found))) == len(DOCUMENTS)

@@ -57,7 +57,7 @@ class StoreFileRoutes:
         """Attach a file to a vector store. It is searchable when its status is `completed`."""
         store = await find_open_store(self.stores, ctx, vector_store_id)
         await self._files.check(ctx, [body.file_id])
-        return VectorStoreFile.of(await self._attach(store, body))
+        return self._shown(await self._attach(store, body))
 
     @route("GET", _ALL, scope=READ, errors=[ServiceUnavailableError])
     async def list_vector_store_files(
@@ -79,12 +79,12 @@ class StoreFileRoutes:
             )
         except NotFoundError:
             raise _unknown_cursor(after, before) from None
-        return VectorStoreFileList.of(found, more=more)
+        return VectorStoreFileList.of([self._shown(file) for file in found], more=more)
 
     @route("GET", _FILE, scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store_file(self, ctx: Context, vector_store_id: str, file_id: str) -> VectorStoreFile:
         """Return a file of a vector store, with how far it is."""
-        return VectorStoreFile.of(await self._files.get(await find_store(self.stores, ctx, vector_store_id), file_id))
+        return self._shown(await self._files.get(await find_store(self.stores, ctx, vector_store_id), file_id))
 
     @route("POST", _FILE, scope=WRITE, errors=[ConflictError, ServiceUnavailableError])
     async def update_vector_store_file(
@@ -93,7 +93,7 @@ class StoreFileRoutes:
         """Replace the attributes of a file. Its status stays what it was, and filters see them at once."""
         store = await find_open_store(self.stores, ctx, vector_store_id)
         with as_api_errors():
-            return VectorStoreFile.of(await self._files.set_attributes(store, file_id, body.attributes or {}))
+            return self._shown(await self._files.set_attributes(store, file_id, body.attributes or {}))
 
     @route("GET", f"{_FILE}/content", scope=READ, errors=[ServiceUnavailableError])
     async def retrieve_vector_store_file_content(self, ctx: Context, vector_store_id: str, file_id: str) -> FileContent:
@@ -177,7 +177,7 @@ class StoreFileRoutes:
                 found.append(file)
             if len(found) > limit:
                 break
-        shown = found[:limit]
+        shown = [self._shown(file) for file in found[:limit]]
         return VectorStoreFileList.of(shown[::-1] if backwards else shown, more=len(found) > limit)
 
     @property
@@ -185,6 +185,9 @@ class StoreFileRoutes:
         if self.attached is None:
             raise no_files()
         return self.attached
+
+    def _shown(self, file: StoreFile) -> VectorStoreFile:
+        return VectorStoreFile.of(file, self._files.progress(file.store_id, file.value.file_id))
 
     async def _attach(self, store: VectorStoreRecord, body: AttachFile) -> StoreFile:
         return await self._files.attach_named(store, body.file_id, body.attributes or {}, body.sizes())

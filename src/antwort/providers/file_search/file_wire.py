@@ -6,7 +6,7 @@ from pydantic import model_validator
 from pydantic_core import PydanticCustomError
 
 from antwort.provider import BaseModel, Field
-from antwort.providers.file_search.ingestion.store_files import FileStatus, StatusCounts, StoreFile
+from antwort.providers.file_search.ingestion.store_files import FileProgress, FileStatus, StatusCounts, StoreFile
 from antwort.providers.file_search.wire import AttachFile, Attributes, ChunkingStrategy, FileCounts, FileId, StoreBody
 
 MOST_FILES = 2000
@@ -68,6 +68,27 @@ class ChunkingShown(BaseModel):
     static: StaticChunkingShown
 
 
+class StatusDetails(BaseModel):
+    """How far a file is that is `in_progress`; antwort's own."""
+
+    phase: Literal["waiting", "reading", "embedding"] = Field(description="What happens to it now.")
+    pages: int | None = Field(description="Pages that were read; null if it has none, or is not read yet.")
+    chunks: int | None = Field(description="Chunks that it has; null until it is read.")
+    chunks_embedded: int = Field(description="Chunks that are embedded and written.")
+
+    @classmethod
+    def of(cls, progress: FileProgress | None) -> "StatusDetails":
+        """Show how far a file is; None stands for one that no worker has."""
+        if progress is None:
+            return cls(phase="waiting", pages=None, chunks=None, chunks_embedded=0)
+        return cls(
+            phase="reading" if progress.chunks is None else "embedding",
+            pages=progress.pages or None,
+            chunks=progress.chunks,
+            chunks_embedded=progress.written,
+        )
+
+
 class VectorStoreFile(BaseModel):
     """A file of a vector store."""
 
@@ -80,10 +101,13 @@ class VectorStoreFile(BaseModel):
     last_error: FileProblem | None
     attributes: dict[str, str | int | float | bool]
     chunking_strategy: ChunkingShown
+    status_details: StatusDetails | None = Field(
+        default=None, description="How far it is, while it is `in_progress`; not OpenAI's."
+    )
 
     @classmethod
-    def of(cls, file: StoreFile) -> "VectorStoreFile":
-        """Show a file."""
+    def of(cls, file: StoreFile, progress: FileProgress | None) -> "VectorStoreFile":
+        """Show a file, and how far it is if a worker has it."""
         value, chunking, problem = file.value, file.value.chunking, file.problem
         sizes = StaticChunkingShown(max_chunk_size_tokens=chunking.size, chunk_overlap_tokens=chunking.overlap)
         return cls(
@@ -95,6 +119,7 @@ class VectorStoreFile(BaseModel):
             last_error=None if problem is None else FileProblem(code=problem["code"], message=problem["message"]),
             attributes=value.attributes,
             chunking_strategy=ChunkingShown(static=sizes),
+            status_details=StatusDetails.of(progress) if file.status == "in_progress" else None,
         )
 
 
@@ -108,9 +133,8 @@ class VectorStoreFileList(BaseModel):
     has_more: bool
 
     @classmethod
-    def of(cls, files: list[StoreFile], *, more: bool) -> "VectorStoreFileList":
-        """Show files."""
-        data = [VectorStoreFile.of(file) for file in files]
+    def of(cls, data: list[VectorStoreFile], *, more: bool) -> "VectorStoreFileList":
+        """Make a page of files."""
         ids = [file.id for file in data]
         return cls(data=data, first_id=ids[0] if ids else None, last_id=ids[-1] if ids else None, has_more=more)
 

@@ -340,7 +340,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     @override
     async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:
         """Read and embed files for the server that has this configuration."""
-        embedding = self._given[1] or await make_embedding(self.settings, place.http)
+        embedding = self._given[1] or await make_embedding(self.settings, place.http, is_apart=True)
         try:
             own = self.settings
             parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))
@@ -385,6 +385,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         limit = options.max_num_results or self.settings.max_results
         query = _searched_for(query, " ".join(ctx.question().split()))
         wish = Wish.of((query,), limit, filters, options.ranking_options, hybrid=self.settings.hybrid)
+        wish = replace(wish, until_enough=options.max_num_results is None)
         try:
             stores, away = await self._chosen(ctx.tenant, options.vector_store_ids, vector_store_ids)
             room = await ctx.room()
@@ -414,6 +415,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         findings = await self._search_in_time(stores, wish if reranker is None else reranker.widened(wish))
         if reranker is not None:
             await reranker.rank(findings, wish)
+        findings.found = wish.enough_of(findings.found)
         findings.found = await self._with_positions(findings.found)
         fits = room is None or sum(len(one.hit.text) for one in findings.found) <= room
         if self.settings.join_neighbours and fits:  # else the best chunk might stand behind what there is room for

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from itertools import accumulate
 
 from antwort.extensions import (
     FEWEST,
@@ -40,6 +41,8 @@ _MOST = 1000
 """Hits that are asked of a store at most, however many are the same chunk."""
 _EQUAL = 1.0, 1.0
 """Weights of meaning and words: names and numbers are found by words, what is asked otherwise by meaning."""
+_SURE, _ENOUGH = 10, 20_000
+"""Results that there are in any case, and characters after which there are no further ones, if nobody says how many."""
 _SLACK = 4
 """How many times more hits than are wanted are kept while others come in."""
 
@@ -58,6 +61,17 @@ class Wish:
     """Scores are likenesses of vectors, also where words count for the order; so is the threshold."""
     rerank: bool = True
     """Rank what is found a second time, if the server can."""
+    until_enough: bool = False
+    """There are as many results as have a certain length, since nobody says how many."""
+
+    def enough_of(self, found: list["RankedChunk"]) -> list["RankedChunk"]:
+        """Return the best results, as many as are wanted: short ones are more than long ones."""
+        if not self.until_enough:
+            return found
+        ends = accumulate(len(one.hit.text) for one in found)
+        return [
+            one for number, (one, end) in enumerate(zip(found, ends, strict=True)) if number < _SURE or end <= _ENOUGH
+        ]
 
     @classmethod
     def of(

@@ -122,7 +122,11 @@ class FileSearchSettings(Settings):
     embedding_retries: int = Field(default=2, ge=0, le=5, description="Tries after a failure that may pass.")
     embedding_batch: int = Field(default=32, ge=1, le=2048, description="Texts in one request to that endpoint.")
     max_results: int = Field(
-        default=10, ge=1, le=50, description="Results of the tool, unless the request says how many."
+        default=40,
+        ge=1,
+        le=50,
+        description="Results of the tool at most, unless the request says how many; from the tenth on, only as far as "
+        "all have 20,000 characters together.",
     )
     hybrid: bool = Field(
         default=True,
@@ -159,7 +163,7 @@ class FileSearchSettings(Settings):
         default=300.0, description="Time between looks for what a crash left unfinished, and for expired stores."
     )
     chunk_size: PositiveInt = Field(
-        default=512, description="Read, and not used: each file says how it is cut, or is cut as OpenAI does it."
+        default=512, description="Read, and not used: each file says how it is cut, or is cut by the strategy `auto`."
     )
     ingestion_workers: int = Field(
         default=1,
@@ -179,7 +183,7 @@ class FileSearchSettings(Settings):
         default=10_000, description="Files of a tenant that wait to be made searchable; further ones are refused (429)."
     )
     max_chunks: PositiveInt = Field(
-        default=10_000, description="Chunks of one file; one that has more cannot be made searchable."
+        default=25_000, description="Chunks of one file; one that has more cannot be made searchable."
     )
     max_parsing_time: Duration = Field(default=120.0, gt=0, description="Time that reading one file may take.")
     max_ingestion_time: Duration = Field(

@@ -9,7 +9,7 @@ from pydantic_core import PydanticCustomError
 
 from antwort.extensions import WrongDimensions
 from antwort.provider import BadRequestError, BaseModel, Field
-from antwort.providers.file_search.ingestion.store_files import Chunking
+from antwort.providers.file_search.ingestion.store_files import AUTO, Chunking
 
 MOST_POINTS = 1000
 """Points in one request."""
@@ -99,7 +99,7 @@ class StaticChunking(StoreBody):
 
 
 class ChunkingStrategy(StoreBody):
-    """How files are cut: `auto` is 800 tokens, of which 400 repeat; `static` says how many."""
+    """How files are cut: `auto` is 200 tokens, of which none repeat; `static` says how many."""
 
     type: Literal["auto", "static"] = Field(description="Which one.")
     static: StaticChunking | None = Field(default=None, description="The sizes, for `static`.")
@@ -113,7 +113,7 @@ class ChunkingStrategy(StoreBody):
     def sizes(self) -> Chunking:
         """Return the sizes."""
         if self.static is None:
-            return Chunking()
+            return AUTO
         return Chunking(self.static.max_chunk_size_tokens, self.static.chunk_overlap_tokens)
 
 
@@ -126,7 +126,7 @@ class AttachFile(StoreBody):
 
     def sizes(self) -> Chunking:
         """Return how it is cut."""
-        return Chunking() if self.chunking_strategy is None else self.chunking_strategy.sizes()
+        return AUTO if self.chunking_strategy is None else self.chunking_strategy.sizes()
 
 
 class CreateVectorStore(StoreBody):

@@ -53,3 +53,20 @@ async def test_a_changed_model_stops_the_start_and_leaves_no_threads(
     with pytest.raises(ConfigError, match="SHA-256"):
         await make_embedding(FileSearchSettings(), http)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("antwort-embedding")]
+
+
+async def test_a_process_apart_uses_all_cores_and_leaves_those_of_others(
+    http: HttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.cpu_count", lambda: 8)
+    used = []
+    for workers in (0, 1, 3, 20):
+        client = await make_embedding(FileSearchSettings(ingestion_workers=workers), http, is_apart=True)
+        assert isinstance(client, MiniLM)
+        used.append(client.at_once)
+        await client.close()
+    assert used == [8, 8, 2, 1]
+    client = await make_embedding(FileSearchSettings(), http)
+    assert isinstance(client, MiniLM)
+    assert client.at_once == 4, "a server has other things to do"
+    await client.close()

@@ -16,10 +16,14 @@ from typing import Any
 
 import pytest
 
+from antwort.documents.child import parsed
 from antwort.extensions import EmbeddingUnavailable
-from antwort.provider import ConfigError
+from antwort.provider import ConfigError, chunked
 from antwort.providers.file_search.embedding import minilm
 from antwort.providers.file_search.embedding.minilm import MiniLM
+from antwort.providers.file_search.ingestion.store_files import AUTO
+
+QUESTIONS = Path(__file__).parents[4] / "benchmarks" / "questions" / "documents"
 
 PAIRS = [
     ("How do I reset my password?", "Steps to recover access to your account"),
@@ -47,6 +51,16 @@ async def test_texts_that_mean_the_same_are_nearest_to_each_other(model: MiniLM)
         scores = [likeness(left, right) for right in rights]
         assert scores[place] == max(scores)
         assert scores[place] > 0.3 > sorted(scores)[-2]
+
+
+async def test_a_chunk_of_the_strategy_auto_has_one_vector(model: MiniLM) -> None:
+    """Of text in English and of source code, with the title and the headings that it stands below."""
+    pages = [*sorted(QUESTIONS.glob("*.md"))[:3], Path(minilm.__file__)]
+    for page in pages:
+        document = parsed(page.read_bytes(), page.name)
+        chunks = chunked(document, size=AUTO.size, overlap=AUTO.overlap)
+        whole = await model.embed_whole([chunk.in_context(document.title or page.name) for chunk in chunks])
+        assert {len(vectors) for vectors in whole} == {1}
 
 
 async def test_vectors_have_384_dimensions_and_length_one(model: MiniLM) -> None:

@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import socket
 import stat
+import threading
+import zlib
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -14,8 +16,9 @@ import msgspec
 import pytest
 from openai import APIStatusError, ConflictError
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
-from tests.providers.file_search.stage import PATIENCE, on_loop
-from tests.support.embeddings import DIMENSIONS, EmbeddingServer
+from tests.providers.file_search.stage import PATIENCE, on_loop, until
+from tests.support.embeddings import DIMENSIONS, Asked, EmbeddingServer, Reply
+from typing_extensions import override
 
 from antwort.extensions import VectorStoreUnavailable
 from antwort.providers.file_search.ingestion import messages
@@ -102,7 +105,7 @@ async def test_a_job_is_one_workers_until_it_leaves(stage: IngestionStage, addre
     async with worker(address) as second:
         async with worker(address) as first:
             job = await job_of(first)
-            assert (job.file_id, job.size, job.overlap, job.dimensions) == (file_id, 800, 400, DIMENSIONS)
+            assert (job.file_id, job.size, job.overlap, job.dimensions) == (file_id, 200, 0, DIMENSIONS)
             assert (await first(messages.Read(0))).value == b"tea leaves"
             assert (await first(messages.Read(10))).value == b""
             assert (await second(messages.Claim(0))).value is None
@@ -365,3 +368,80 @@ async def test_a_worker_without_a_server_says_once_that_it_waits(
     (line,) = [record.message for record in caplog.records if "ingestion.worker" in record.name]
     assert "the server is not there, or has no work to give; waiting for it: " in line
     assert address.name in line
+
+
+async def test_a_job_that_was_broken_off_goes_on_where_it_was(stage: IngestionStage, address: Path) -> None:
+    store, file_id = attached(stage, "tea leaves")
+    texts = [f"tea number {number}" for number in range(20)]
+    checks = [zlib.crc32(text.encode()) for text in texts]
+    chunks = [NewChunk(number, text, [VECTOR]) for number, text in enumerate(texts)]
+    async with worker(address) as first:
+        await job_of(first)
+        assert (await first(messages.Cut(0, checks))).value == 0
+        assert (await first(messages.Write(chunks[:18]))).error is None
+    for others in (["other", *texts[1:]], texts[:10]):  # read otherwise since, or shorter
+        async with worker(address) as second:
+            await job_of(second)
+            assert (await second(messages.Cut(0, [zlib.crc32(text.encode()) for text in others]))).value == 0
+    async with worker(address) as last:
+        await job_of(last)
+        assert (await last(messages.Cut(0, checks))).value == 10, "of the last ones nobody knows whether they are whole"
+        assert (await last(messages.Write(chunks[10:]))).error is None
+        assert (await last(messages.Complete([(0, 0, 0, 0, 0)] * 20, [""]))).error is None
+    file = await asyncio.to_thread(stage.client.vector_stores.files.retrieve, file_id, vector_store_id=store)
+    assert (file.status, file.usage_bytes) == ("completed", sum(map(len, texts)))
+    assert await asyncio.to_thread(usage, stage, store) == sum(map(len, texts))
+
+
+async def test_how_far_a_file_is_can_be_asked(stage: IngestionStage, address: Path) -> None:
+    store, file_id = attached(stage, "tea leaves")
+
+    def details() -> Any:
+        [listed] = stage.client.vector_stores.files.list(store).data
+        file = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+        assert file == listed
+        return (file.model_extra or {})["status_details"]
+
+    waiting = {"phase": "waiting", "pages": None, "chunks": None, "chunks_embedded": 0}
+    assert await asyncio.to_thread(details) == waiting
+    async with worker(address) as first:
+        await job_of(first)
+        assert await asyncio.to_thread(details) == waiting | {"phase": "reading"}
+        await first(messages.Cut(3, [zlib.crc32(b"tea"), 0]))
+        begun = {"phase": "embedding", "pages": 3, "chunks": 2, "chunks_embedded": 0}
+        assert await asyncio.to_thread(details) == begun
+        await first(CHUNK)
+        assert await asyncio.to_thread(details) == begun | {"chunks_embedded": 1}
+        await first(DONE)
+        assert await asyncio.to_thread(details) is None
+    assert stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store).status == "completed"
+
+
+class Halting(EmbeddingServer):
+    """Answers so many requests, and others when it may go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on = threading.Event()
+
+    @override
+    def reply(self, asked: Asked) -> Reply:
+        if len(self.asked) > 30:
+            self.goes_on.wait(PATIENCE)
+        return super().reply(asked)
+
+
+def test_what_was_embedded_before_a_worker_ended_is_not_embedded_again(tmp_path: Path) -> None:
+    text = "\n\n".join(f"Paragraph {number} tells of tea, and of little else." * 10 for number in range(100))
+    with Halting() as service, ingesting(tmp_path, {"embedding_url": service.url, "embedding_retries": 0}) as stage:
+        store, file_id = attached(stage, text)
+        with stage.worker():
+            until(lambda: usage(stage, store) > 20_000)
+        service.goes_on.set()
+        with stage.worker():
+            assert stage.settled(store, file_id).status == "completed"
+        embedded = [one for texts in service.texts() for one in texts if "Paragraph" in one]
+        assert len(embedded) - len(set(embedded)) <= 24, "those that were under way"
+        assert sum("Paragraph 0 tells" in one for one in embedded) == 1
+        file = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+        assert usage(stage, store) == file.usage_bytes == len(text) + 2

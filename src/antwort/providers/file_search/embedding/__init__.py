@@ -9,13 +9,16 @@ from antwort.providers.file_search.settings import FileSearchSettings
 __all__ = ["EmbeddingClient", "HttpEmbedding", "MiniLM", "make_embedding"]
 
 
-async def make_embedding(settings: FileSearchSettings, http: HttpClient) -> EmbeddingClient:
+async def make_embedding(settings: FileSearchSettings, http: HttpClient, *, is_apart: bool = False) -> EmbeddingClient:
     """Make the client that the settings ask for; raise ConfigError if what it needs is not installed, or not right.
 
-    Nothing is loaded, and nobody asked, before the first text is embedded.
+    Nothing is loaded, and nobody asked, before the first text is embedded. In a process apart, which does nothing else,
+    the embedded model uses all cores.
     """
     chosen = settings.embedding or ("minilm" if settings.embedding_url is None else "http")
     client = EMBEDDINGS.make(chosen, http, key="embedding", around=settings.of("embedding_"))
+    if is_apart and isinstance(client, MiniLM):
+        client.use_cores(max(1, settings.ingestion_workers))
     try:
         await client.check()
     except BaseException:

@@ -1,4 +1,4 @@
-"""A small model in this process: all-MiniLM-L6-v2 with 8-bit weights, for whoever has no embedding service.
+"""A small model in this process: all-MiniLM-L6-v2 in 8 bits, for whoever has no embedding service.
 
 Everything it needs comes with packages of the extra `files`; nothing is ever downloaded. The packages are imported and
 the model is read when the first text comes, which takes less than a second.
@@ -21,6 +21,7 @@ from typing_extensions import override
 
 from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
 from antwort.provider import ConfigError, HttpClient, Settings, SingleFlight
+from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_signed_products, integer_network
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,8 @@ TOKENS = 256
 """Tokens of a text that the model reads: what it was trained with."""
 _CHARACTERS = 20_000
 """Characters of a text that are looked at: more than 256 tokens have, unless they are hardly text."""
-_MOST_THREADS = 4
+_MOST_THREADS, _MOST_APART = 4, 16
+"""Threads at most: in a server, which has other things to do, and in a process that only embeds."""
 
 _LIBRARIES = ("numpy", "onnxruntime", "tokenizers")
 _HINT = "pip install 'antwort[files]', or set 'embedding_url' to use a service"
@@ -134,9 +136,15 @@ class MiniLM(EmbeddingClient):
         self._files = _MODEL.find(), _TOKENIZER.find()
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self.at_once = self._threads
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="antwort-embedding")
+        self._pool = _threads(self._threads)
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: LoadedModel | None = None
+
+    def use_cores(self, processes: int) -> None:
+        """Use all cores, together with other processes that do the same; called before anything is embedded."""
+        self._pool.shutdown()
+        self._threads = self.at_once = max(1, min(_MOST_APART, (os.cpu_count() or 1) // processes))
+        self._pool = _threads(self._threads)
 
     @classmethod
     def of(cls, settings: Settings, http: HttpClient) -> Self:  # noqa: ARG003 - it has none, and asks nobody
@@ -200,6 +208,10 @@ class MiniLM(EmbeddingClient):
         return model
 
 
+def _threads(number: int) -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(number, thread_name_prefix="antwort-embedding")
+
+
 def _contents(model: Path, tokenizer: Path) -> tuple[bytes, bytes]:
     """Return what is in the files of the model; ConfigError if one is not what it should be."""
     return _MODEL.read(model), _TOKENIZER.read(tokenizer)
@@ -218,12 +230,11 @@ def _read(model: Path, vocabulary: Path) -> LoadedModel:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # it would keep the memory of the longest text for ever
     options.log_severity_level = 3
-    session = onnx.InferenceSession(network, options, providers=["CPUExecutionProvider"])
+    integers = integer_network(network, numpy, signed=has_signed_products())
+    session = onnx.InferenceSession(integers, options, providers=["CPUExecutionProvider"])
 
     def vector(tokens: list[int]) -> Vector:
-        ids = numpy.array([tokens], dtype=numpy.int64)
-        given = {"input_ids": ids, "attention_mask": numpy.ones_like(ids), "token_type_ids": numpy.zeros_like(ids)}
-        mean: Any = session.run(["last_hidden_state"], given)[0][0].mean(axis=0)
+        mean: Any = session.run([OUTPUT], {INPUT: numpy.array([tokens], dtype=numpy.int64)})[0][0]
         found: Vector = (mean / max(float(numpy.linalg.norm(mean)), 1e-12)).tolist()
         return found
 

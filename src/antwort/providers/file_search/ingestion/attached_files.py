@@ -29,6 +29,7 @@ from antwort.providers.file_search.ingestion.store_files import (
     JOB,
     PLACES,
     Chunking,
+    FileProgress,
     Indexed,
     StatusCounts,
     StoreFile,
@@ -77,6 +78,8 @@ class AttachedFiles:
         """Something may be left of files that are detached; a crash before the start may have left some."""
         self.on_work: Callable[[], None] = lambda: None
         """Called when there is something to do."""
+        self.progress: Callable[[str, str], FileProgress | None] = lambda _store, _file: None
+        """Tells how far a file of a store is; None of one that no worker of this process has."""
 
     async def check(self, ctx: Context, file_ids: Sequence[str]) -> None:
         """Raise NotFoundError for the first of some files that is not there, or an error if they may not be read.

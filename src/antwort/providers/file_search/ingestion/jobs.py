@@ -3,6 +3,7 @@
 import contextlib
 import logging
 import time
+import zlib
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
@@ -15,12 +16,24 @@ from antwort.providers.file_search.chunks import chunk_id, windows_of
 from antwort.providers.file_search.ingestion.attached_files import AttachedFiles
 from antwort.providers.file_search.ingestion.messages import PIECE, Job, NewChunk
 from antwort.providers.file_search.ingestion.queue import MOST_ATTEMPTS, LentJob, LostError
-from antwort.providers.file_search.ingestion.store_files import FAILED, FILE, PLACES, Indexed, StoreFile, StoreFileValue
+from antwort.providers.file_search.ingestion.store_files import (
+    FAILED,
+    FILE,
+    PLACES,
+    FileProgress,
+    Indexed,
+    StoreFile,
+    StoreFileValue,
+)
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
 
 logger = logging.getLogger(__name__)
 
+_FETCHED = 200
+"""Chunks that are looked for at once."""
+_UNSURE = 8
+"""The last chunks that are there: their windows may be missing."""
 _ELSEWHERE = 300.0
 """Seconds for which a job is left to a server that can do it."""
 _AWAY = 10.0
@@ -38,6 +51,9 @@ class Work:
         self.file = file
         self.started = time.monotonic()
         self.several_tenants = several_tenants
+        self.pages = 0
+        self.chunks: int | None = None
+        """How many there will be, as soon as the file is read."""
         self.written = 0
         self.usage_bytes = 0
         value = file.value
@@ -87,6 +103,8 @@ class IngestionJobs:
         self._on_end = on_end
         self._on_chunks = on_chunks
         self._dimensions = dimensions
+        self._under_way: dict[tuple[str, str], Work] = {}
+        attached.progress = self._progress
 
     async def claim(self, wait: float) -> Work | None:
         """Lend a job. One whose file or store is gone is dropped; one that was tried too often has failed."""
@@ -98,8 +116,20 @@ class IngestionJobs:
                 if work is None:
                     self.queue.give_back(lent)
             if work is not None:
+                self._under_way[lent.store_id, lent.file_id] = work
                 return work
         return None
+
+    def give_back(self, work: Work) -> None:
+        """Take note that a worker has a job no more."""
+        self.queue.give_back(work.lent)
+        key = work.lent.store_id, work.lent.file_id
+        if self._under_way.get(key) is work:
+            del self._under_way[key]
+
+    def _progress(self, store_id: str, file_id: str) -> FileProgress | None:
+        work = self._under_way.get((store_id, file_id))
+        return None if work is None else FileProgress(work.pages, work.chunks, work.written)
 
     async def _work_for(self, lent: LentJob) -> Work | None:
         """Return what is to be done for a job; None if it was dropped, or has failed."""
@@ -132,6 +162,32 @@ class IngestionJobs:
         files, file_id = self._attached.files, work.file.value.file_id
         pieces = await files.read(work.store.tenant, file_id, offset=offset, length=PIECE)
         return b"".join([piece async for piece in pieces])
+
+    async def cut(self, work: Work, pages: int, checks: Sequence[int]) -> int:
+        """Note what was read; return how many of the first chunks are written already, by an attempt that broke off."""
+        work.pages, work.chunks = pages, len(checks)
+        if work.lent.value.attempts > 1 and not work.is_clean:
+            async with self._current(work):
+                work.written, work.usage_bytes = await self._written(work, checks)
+            work.is_clean = work.written > 0  # whoever wrote them has removed what was there before
+        return work.written
+
+    async def _written(self, work: Work, checks: Sequence[int]) -> tuple[int, int]:
+        """Count the first chunks that are there as they would be written now, and their bytes; none if others are."""
+        value, store, sizes = work.file.value, work.store, list[int]()
+        for first in range(0, len(checks) + 1, _FETCHED):  # behind the last there may be none
+            numbers = range(first, min(first + _FETCHED, len(checks) + 1))
+            ids = [chunk_id(store.id, value, number) for number in numbers]
+            found = await self._backend.fetch(store.collection, ids, tenant=store.tenant, vector_store_id=store.id)
+            for number, id_ in zip(numbers, ids, strict=True):
+                if id_ not in found:
+                    sure = sizes[:-_UNSURE]
+                    return len(sure), sum(sure)
+                text = found[id_].text.encode()
+                if [zlib.crc32(text)] != checks[number : number + 1] or found[id_].attributes != value.attributes:
+                    return 0, 0
+                sizes.append(len(text))
+        return 0, 0
 
     async def write(self, work: Work, chunks: Sequence[NewChunk]) -> None:
         """Write chunks of a job's file; LostError, with nothing left of them, if it is not the worker's any more."""

@@ -138,7 +138,7 @@ class _WorkerConnection:
         """Have no work any more; return what it was."""
         work, self._work = self._work, None
         if work is not None:
-            self._jobs.queue.give_back(work.lent)
+            self._jobs.give_back(work)
         return work
 
     async def _answered(self, request: messages.Request) -> ServerAnswer:
@@ -165,6 +165,8 @@ class _WorkerConnection:
         match request:
             case messages.Read(offset):
                 return await jobs.read(work, offset)
+            case messages.Cut(pages, checks):
+                return await jobs.cut(work, pages, checks)
             case messages.Write(chunks):
                 await jobs.write(work, chunks)
             case messages.Renew():

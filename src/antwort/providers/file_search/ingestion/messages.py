@@ -79,6 +79,14 @@ class NewChunk(Struct, frozen=True):
     vectors: list[bytes]
 
 
+class Cut(Struct, tag="cut", frozen=True):
+    """Say what was read; the answer is how many of the first chunks an earlier attempt has written already."""
+
+    pages: int
+    checks: list[int]
+    """Of each chunk the CRC-32 of its text."""
+
+
 class Write(Struct, tag="write", frozen=True):
     """Write chunks."""
 
@@ -112,7 +120,7 @@ class Release(Struct, tag="release", frozen=True):
     seconds: float
 
 
-Request = Hello | Claim | Read | Write | Renew | Complete | Fail | Release
+Request = Hello | Claim | Read | Cut | Write | Renew | Complete | Fail | Release
 
 
 class Job(Struct, frozen=True):

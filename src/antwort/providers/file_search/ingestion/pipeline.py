@@ -1,10 +1,13 @@
 """The way of a file through a worker: read, cut, embedded, written."""
 
 import asyncio
+import contextlib
 import logging
 import math
+import zlib
 from array import array
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -19,6 +22,8 @@ _BATCH = 4
 """Chunks that are embedded and written at once: the server does nothing else while it reads their vectors."""
 _TURN = 4000
 """Characters that are embedded at once, or one chunk, if others may wait for it: a second or two of one processor."""
+_AT_ONCE = 2
+"""Batches that an embedding service is asked for at once: one is computed while another is on its way."""
 _PARSERS = 2
 """Files that are read at once: each may take a gibibyte of memory."""
 _LARGEST = 512 << 20
@@ -28,7 +33,7 @@ class IngestionLimits(Struct, frozen=True):
     """What one file may take, and how many are worked on at once."""
 
     files: int = 3
-    chunks: int = 10_000
+    chunks: int = 25_000
     seconds: float = 7200.0
 
 
@@ -45,19 +50,41 @@ class FilePipeline:
         self._limits = limits
         self._queues = Queues(several=False)
         self._parsing = Slots(_PARSERS, self._queues.named("parsers", bounded=False))
-        self._embedded_at_once = Slots(1, self._queues.named("embedding", bounded=False))
+        self._at_once = int(getattr(embedding, "at_once", _AT_ONCE))
+        self._embedding_slots = Slots(self._at_once, self._queues.named("embedding", bounded=False))
 
     async def run(self, server: ServerConnection, job: Job) -> None:
         """Make a file searchable; UnreadableError if that cannot be done."""
         self._queues.several = self._queues.several or job.several_tenants
         document = await self._read(server, job)
         chunks = await self._cut(document, job)
-        for batch in _batches(chunks, _TURN if self._queues.several else math.inf):
-            async with self._embedded_at_once.taken_by(job.tenant):
-                made = await self._embedded(document, batch, job)
-            await server.ask(messages.Write(made))
+        written = await server.ask(_cut(chunks))
+        async with contextlib.aclosing(self._made(document, chunks[written:], job)) as batches:
+            async for made in batches:
+                await server.ask(messages.Write(made))
         await server.ask(_complete(chunks))
         logger.info("'%s' is searchable; chunks: %d", job.filename, len(chunks))
+
+    async def _made(
+        self, document: Document, chunks: Sequence[DocumentChunk], job: Job
+    ) -> AsyncGenerator[list[NewChunk], None]:
+        """Give batches of chunks with their vectors, in order; the next are embedded while one is written."""
+        under_way: deque[asyncio.Task[list[NewChunk]]] = deque()
+        try:
+            for batch in _batches(chunks, _TURN if self._queues.several else math.inf):
+                under_way.append(asyncio.ensure_future(self._in_turn(document, batch, job)))
+                if len(under_way) > self._at_once:
+                    yield await under_way.popleft()
+            while under_way:
+                yield await under_way.popleft()
+        finally:
+            for task in under_way:
+                task.cancel()
+            await asyncio.gather(*under_way, return_exceptions=True)
+
+    async def _in_turn(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> list[NewChunk]:
+        async with self._embedding_slots.taken_by(job.tenant):
+            return await self._embedded(document, chunks, job)
 
     async def _read(self, server: ServerConnection, job: Job) -> Document:
         """Return what a file says."""
@@ -112,6 +139,11 @@ def _batches(chunks: Sequence[DocumentChunk], most: float) -> Iterator[list[Docu
         length += len(chunk.text)
     if batch:
         yield batch
+
+
+def _cut(chunks: Sequence[DocumentChunk]) -> messages.Cut:
+    checks = [zlib.crc32(chunk.text.encode()) for chunk in chunks]
+    return messages.Cut(max((chunk.last_page or 0 for chunk in chunks), default=0), checks)
 
 
 def _complete(chunks: Sequence[DocumentChunk]) -> messages.Complete:

@@ -33,8 +33,12 @@ KIND_OF: Mapping[str, str] = {status: kind for kind, status in _NOTES.items()}
 class Chunking(Struct, frozen=True):
     """How a file is cut: tokens of a chunk, and how many of them may repeat the end of the one before."""
 
-    size: int = 800
-    overlap: int = 400
+    size: int
+    overlap: int
+
+
+AUTO = Chunking(size=200, overlap=0)
+"""The strategy `auto`: a chunk is as much as the embedded model makes one vector of, and that says one thing."""
 
 
 class Indexed(Struct, frozen=True):
@@ -70,7 +74,7 @@ class StoreFileValue(Struct, frozen=True):
     filename: str
     sha256: str
     attributes: dict[str, Any]
-    chunking: Chunking = Chunking()
+    chunking: Chunking
     indexed: Indexed | None = None
 
 
@@ -88,6 +92,17 @@ class StoreFile(Struct, frozen=True):
     def store_id(self) -> str:
         """The store it is in."""
         return self.kept.parent
+
+
+class FileProgress(Struct, frozen=True):
+    """How far a file is that a worker has."""
+
+    pages: int
+    """Pages, or slides, that were read; 0 if there are none."""
+    chunks: int | None
+    """How many there will be; None until the file is read."""
+    written: int
+    """Chunks that are embedded and written."""
 
 
 class StatusCounts(Struct):
