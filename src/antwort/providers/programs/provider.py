@@ -68,7 +68,7 @@ class Programs(Provider[ProgramsSettings]):
 
     name = "programs"
     ended_programs = Counter("ended_total", "Programs, by how they ended.", ["outcome"])
-    made_calls = Counter("calls_total", "ProgramCalls that programs have made.")
+    made_calls = Counter("calls_total", "Calls that programs have made.")
 
     def __init__(self, settings: ProgramsSettings | None = None) -> None:
         super().__init__(settings)
