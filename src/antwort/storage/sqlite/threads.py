@@ -151,11 +151,11 @@ class SqliteWriter(_SqliteThreads):
 
     def _look_after_room(self, database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> None:
         """Do jobs again that met a full disk, with as much room as there can be, and give back what others free."""
-        if any(isinstance(job.error, StoreFullError) for job in jobs):
+        if _has_no_room(jobs):
             self._short = True
             empty_log(database)  # what the log holds has its place in the file for the most part
             _do_again(database, jobs)
-            if any(isinstance(job.error, StoreFullError) for job in jobs):
+            if _has_no_room(jobs):
                 self.full_until = time.monotonic() + _FULL_FOR
         if not self._short or not any(job.frees for job in jobs):
             return
@@ -163,9 +163,14 @@ class SqliteWriter(_SqliteThreads):
         with sparing(database):
             for _ in [0] if self._reserve is None else self._reserve.parts():
                 _do_again(database, freeing)
-                if give_back(database) and not any(isinstance(job.error, StoreFullError) for job in freeing):
+                if give_back(database) and not _has_no_room(freeing):
                     break
         self._short = self._reserve is not None and not self._reserve.make()
+
+
+def _has_no_room(jobs: Sequence[DatabaseJob[Any]]) -> bool:
+    """Tell whether a job met a full disk."""
+    return any(isinstance(job.error, StoreFullError) for job in jobs)
 
 
 def _do_again(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> None:
