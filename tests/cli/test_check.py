@@ -313,7 +313,8 @@ def test_a_bucket_is_asked_and_names_the_package_that_is_missing(
     monkeypatch.delitem(sys.modules, "antwort.files.s3")
     result = cli("check")
     assert result.exit_code == 2
-    assert "storage.s3: files in a bucket need a package that is not installed: pip install" in result.stderr
+    cause = "storage.s3: the blob store 's3' needs packages that are not installed: pip install 'antwort[s3]'"
+    assert f"antwort: {cause}" in result.stderr.splitlines()
 
 
 def test_a_database_that_is_not_supported_is_a_problem_without_its_password(cli: Cli, config: Write) -> None:

@@ -227,12 +227,11 @@ class ExtensionKind(Generic[T]):
         *parts: object,
         key: str,
         around: Mapping[str, Any] | None = None,
-        where: str | None = None,
     ) -> T:
         """Make the extension that a setting chooses, from its settings and the parts that the kind has for it.
 
         A setting that is not given with it has the value that `around` has under its name. Whatever goes wrong is a
-        ConfigError that names the `key` of the choice, and `where` it was made if that is known.
+        ConfigError that names the `key` of the choice.
         """
         name = choice if isinstance(choice, str) else choice.name
         try:
@@ -243,7 +242,7 @@ class ExtensionKind(Generic[T]):
         except ConfigError as error:
             if error.where is not None or error.message.startswith(key):
                 raise
-            raise ConfigError(f"{key}: {error.message}", where=where) from error
+            raise ConfigError(f"{key}: {error.message}") from error
 
     def _settings(self, found: _Found, target: Any, choice: Choice, around: Mapping[str, Any], key: str) -> Settings:
         model = settings_type(target)

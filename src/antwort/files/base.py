@@ -114,7 +114,5 @@ def open_blobs(bucket: S3Config | None, folder: Path, chosen: Choice | None = No
     """
     around = {} if bucket is None else {"s3": bucket}
     key = "storage.files" if chosen is not None or bucket is None else "storage.s3"
-    opened: Blobs = BLOB_STORES.make(
-        chosen or ("disk" if bucket is None else "s3"), folder, key=key, around=around, where=key
-    )
+    opened: Blobs = BLOB_STORES.make(chosen or ("disk" if bucket is None else "s3"), folder, key=key, around=around)
     return opened

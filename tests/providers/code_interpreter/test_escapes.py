@@ -65,9 +65,9 @@ ATTEMPTS = [
     tried("make a device", "os.mknod('disk', 0o60666, os.makedev(8, 0)); open('disk').read()"),
     Attempt(
         "find files of other containers",
-        # What the kernel says about processes is large, and has no files.
-        "import os\nseen = set()\nfor place, folders, names in os.walk('/'):\n"
-        "    seen |= {*names}\n    if place in {'/proc', '/sys'}: folders.clear()\n"
+        # What the kernel says about processes, and the machine's own programs, are large, and nobody's files.
+        "import os, sys\nseen = set()\nfor place, folders, names in os.walk('/'):\n"
+        "    seen |= {*names}\n    if place in {'/proc', '/sys', '/usr', sys.base_prefix}: folders.clear()\n"
         "print('ESCAPED' if 'theirs.txt' in seen else 'no')",
         "no",
     ),
