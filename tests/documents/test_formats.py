@@ -6,6 +6,7 @@ import pytest
 from tests.documents import samples
 
 from antwort.documents.child import parsed
+from antwort.documents.chunking import chunked
 from antwort.documents.document import Document, UnreadableError
 
 
@@ -137,12 +138,27 @@ def test_sheets_are_tables_and_their_columns_stay_apart() -> None:
     assert said(document) == [("heading", "Staff"), ("table", "name | age\nAnn | 31"), ("heading", "Empty")]
 
 
-def test_every_part_of_a_long_table_names_its_columns() -> None:
-    rows = "\n".join(f"{number};row" for number in range(120))
-    document = parsed(f"id;what\n{rows}".encode(), "long.csv")
-    assert len(document.blocks) == 3
-    assert all(text.startswith("id | what\n") for _, text in said(document))
-    assert "119 | row" in document.text
+PRICES = [["Article", "Name", "Price"], *([f"KX-{number}", f"Pump {number}", "12.90"] for number in range(1000, 1400))]
+PAGE = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in PRICES)
+LISTS: dict[str, bytes] = {
+    "prices.csv": "\n".join(";".join(row) for row in PRICES).encode(),
+    "prices.tsv": "\n".join("\t".join(row) for row in PRICES).encode(),
+    "prices.md": ("\n".join(" | ".join(row) for row in [PRICES[0], ["---"] * 3, *PRICES[1:]])).encode(),
+    "piped.md": ("\n".join(f"| {' | '.join(row)} |" for row in [PRICES[0], ["---"] * 3, *PRICES[1:]])).encode(),
+    "prices.html": f"<html><body><p>Prices</p><table>{PAGE}</table></body></html>".encode(),
+    "prices.docx": samples.docx(samples.paragraph("Prices") + samples.word_table(PRICES)),
+    "prices.xlsx": samples.xlsx({"Prices": PRICES}),
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_the_row_that_matches_is_found_below_the_names_of_its_columns(name: str) -> None:
+    chunks = chunked(parsed(LISTS[name], name))
+    [found] = [chunk for chunk in chunks if "KX-1259" in chunk.text]
+    lines = [line.strip("| ") for line in found.text.strip().splitlines()]
+    assert lines[0] == "Article | Name | Price"
+    assert "KX-1259 | Pump 1259 | 12.90" in lines
+    assert len(chunks) > 10
 
 
 def test_json_is_cut_between_its_values() -> None:

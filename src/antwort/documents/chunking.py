@@ -1,14 +1,16 @@
 """Cutting a document into chunks: of a size, along its structure, each a range of the text.
 
+A chunk that begins within the rows of a table has the names of the columns in front.
+
 The text is first divided into units that are best left whole: blocks, or where these are too large their lines,
-sentences, or tokens. Chunks are as many units as fit. Where a section ends and a chunk is at least half full, it ends
-too; else the next begins with the last units of the one before.
+sentences, or tokens. Chunks are as many units as fit. Where a section or a definition ends and a chunk is at least half
+full, it ends too; else the next begins with the last units of the one before.
 """
 
 import re
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
@@ -54,7 +56,7 @@ class TokenRuler:
 
 
 class DocumentChunk(Struct, frozen=True):
-    """A range of a document's text."""
+    """A range of a document's text; of the text of a chunk, as many characters at its end are the range."""
 
     index: int
     start: int
@@ -85,6 +87,32 @@ class _TextUnit(Struct, frozen=True, gc=False):
     block: Block
     tokens: int
     begins_section: bool
+    leads: bool
+    """It belongs to what follows it: a heading, or the header of a table."""
+    header: "_TableHeader"
+    """What a chunk that begins with it has in front."""
+
+
+class _TableHeader(Struct, frozen=True, gc=False):
+    """What names the columns of a table, as far as there is room for it in front of rows."""
+
+    text: str = ""
+    tokens: int = 0
+
+    @classmethod
+    def of(cls, block: Block, size: int) -> "_TableHeader":
+        """Return that of a block: half of a chunk at most."""
+        if not block.header:
+            return _NO_HEADER
+        text = f"{block.header}\n"
+        ruler = TokenRuler(text)
+        if ruler.count(0, len(text)) > (most := size // 2):
+            text = text[: ruler.after(0, most - 1)].rstrip() + "\n" if most > 1 else ""
+            ruler = TokenRuler(text)
+        return cls(text, ruler.count(0, len(text)))
+
+
+_NO_HEADER = _TableHeader()
 
 
 def chunked(document: Document, *, size: int = AUTO_SIZE, overlap: int = AUTO_OVERLAP) -> list[DocumentChunk]:
@@ -97,9 +125,9 @@ def chunked(document: Document, *, size: int = AUTO_SIZE, overlap: int = AUTO_OV
     ruler = TokenRuler(document.text)
     units = list(_units(document, ruler, size, max(1, overlap // _SHARE if overlap else size)))
     found: list[DocumentChunk] = []
-    first = 0
+    first = end = 0
     while first < len(units):
-        end = _end_of(units, first, size)
+        end = _end_of(units, first, end, size)
         found.append(_chunk(document, units[first:end], len(found), ruler))
         if end == len(units):
             break
@@ -108,23 +136,38 @@ def chunked(document: Document, *, size: int = AUTO_SIZE, overlap: int = AUTO_OV
 
 
 def _units(document: Document, ruler: TokenRuler, size: int, most: int) -> Iterator[_TextUnit]:
+    above: tuple[str, ...] = ()
     for block in document.blocks:
-        starts = block.kind == "heading"
-        for start, end in _parts(document.text, block, ruler, min(size, most)):
-            yield _TextUnit(start, end, block, ruler.count(start, end), starts)
+        is_heading = block.kind == "heading"
+        starts = is_heading or (block.kind == "code" and block.headings != above)
+        header = _TableHeader.of(block, size)
+        rows = block.start
+        if block.header and document.text.startswith(block.header, block.start):
+            found = _LINE.match(document.text, rows + len(block.header), block.end)
+            rows = block.end if found is None else found.end()
+        whole = min(size, most)
+        ranges: Iterable[tuple[int, int]] = [(block.start, block.end)]
+        if ruler.count(block.start, block.end) > whole:
+            ranges = _parts(document.text, block, rows, ruler, size - header.tokens if block.kind == "table" else whole)
+        for start, end in ranges:
+            leads = is_heading or end <= rows < block.end
+            repeated = header if start >= rows else _NO_HEADER
+            yield _TextUnit(start, end, block, ruler.count(start, end), starts, leads, repeated)
             starts = False
+        above = block.headings
 
 
-def _parts(text: str, block: Block, ruler: TokenRuler, most: int) -> Iterator[tuple[int, int]]:
-    """Divide a block into ranges of at most so many tokens: whole, by lines, by sentences, by tokens."""
-    if ruler.count(block.start, block.end) <= most:
-        yield block.start, block.end
-        return
-    for line in _LINE.finditer(text, block.start, block.end):
-        if ruler.count(line.start(), line.end()) <= most:
-            yield line.span()
+def _parts(text: str, block: Block, rows: int, ruler: TokenRuler, most: int) -> Iterator[tuple[int, int]]:
+    """Divide a block into ranges of at most so many tokens: by lines, by sentences, by tokens.
+
+    What is in front of the rows of a table is one line.
+    """
+    lines = [(block.start, rows)] if rows > block.start else []
+    for first, last in (*lines, *(line.span() for line in _LINE.finditer(text, rows, block.end))):
+        if ruler.count(first, last) <= most:
+            yield first, last
             continue
-        for sentence in _SENTENCE.finditer(text, line.start(), line.end()):
+        for sentence in _SENTENCE.finditer(text, first, last):
             start, end = sentence.span()
             while ruler.count(start, end) > most:
                 cut = ruler.after(start, most)
@@ -133,9 +176,9 @@ def _parts(text: str, block: Block, ruler: TokenRuler, most: int) -> Iterator[tu
             yield start, end
 
 
-def _end_of(units: list[_TextUnit], first: int, size: int) -> int:
-    """Return before which unit a chunk ends that begins with one."""
-    tokens, end = 0, first
+def _end_of(units: list[_TextUnit], first: int, new: int, size: int) -> int:
+    """Return before which unit a chunk ends that begins with one, and has at least one that is new."""
+    tokens, end = units[first].header.tokens, first
     while end < len(units) and tokens + units[end].tokens <= size:
         if units[end].begins_section and end > first and 2 * tokens >= size:
             return end
@@ -143,22 +186,24 @@ def _end_of(units: list[_TextUnit], first: int, size: int) -> int:
         end += 1
     if end == len(units):
         return end
-    # A heading belongs to what follows it.
-    while end - 1 > first and units[end - 1].block.kind == "heading":
+    while end - 1 > new and units[end - 1].leads:
         end -= 1
-    return max(end, first + 1)
+    return max(end, new + 1)
 
 
 def _next_first(units: list[_TextUnit], first: int, end: int, size: int, overlap: int) -> int:
     """Return with which unit the next chunk begins; it has at least one that no chunk before has."""
     if units[end].begins_section:
         return end
-    room = min(overlap, size - units[end].tokens)
+    room = size - units[end].tokens
     begin, tokens = end, 0
-    while begin - 1 > first and tokens + units[begin - 1].tokens <= room:
+    while begin - 1 > first:
+        unit = units[begin - 1]
+        if tokens + unit.tokens > min(overlap, room - unit.header.tokens):
+            break
         begin -= 1
-        tokens += units[begin].tokens
-        if units[begin].begins_section:
+        tokens += unit.tokens
+        if unit.begins_section:
             break
     return begin
 
@@ -169,8 +214,8 @@ def _chunk(document: Document, units: list[_TextUnit], index: int, ruler: TokenR
         index,
         start,
         end,
-        document.text[start:end],
-        ruler.count(start, end),
+        units[0].header.text + document.text[start:end],
+        units[0].header.tokens + ruler.count(start, end),
         units[0].block.headings,
         units[0].block.page,
         units[-1].block.page,

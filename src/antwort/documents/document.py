@@ -5,12 +5,15 @@ from typing import Literal
 
 from msgspec import Struct
 
+from antwort.lazy_imports import compiled_on_use
+
 BlockKind = Literal["heading", "paragraph", "table", "code"]
 Problem = Literal["unsupported_file", "invalid_file"]
 """Nothing here can read such a file; or something could, but not this one."""
 
 MOST_CHARACTERS = 20_000_000
 """Of one document: about five million tokens."""
+_RULE = compiled_on_use(r"[\s|:+=-]*-{2,}[\s|:+=-]*")
 _DEEPEST = 6
 _LONGEST_HEADING = 200
 
@@ -33,6 +36,8 @@ class Block(Struct, frozen=True):
     """The headings that it stands below, the highest first; a heading stands below itself."""
     page: int | None = None
     """The page, or the slide, from 1."""
+    header: str = ""
+    """Of a table, what names its columns: a chunk that begins within its rows has it in front."""
 
 
 class Document(Struct, frozen=True):
@@ -68,22 +73,27 @@ class DocumentBuilder:
         self._headings = [(other, text) for other, text in self._headings if other < level]
         self._headings.append((level, heading[:_LONGEST_HEADING]))
 
-    def add(self, text: str, kind: BlockKind = "paragraph") -> None:
-        """Add a block, if there is anything in it."""
+    def add(self, text: str, kind: BlockKind = "paragraph", header: str = "") -> None:
+        """Add a block, if there is anything in it.
+
+        The columns of a table are named by its `header`; if none is given, by its first line.
+        """
         text = readable(text).strip("\n")
         if not text.strip():
             return
+        if kind == "table" and not header:
+            header = _header_of(text)
         text += "\n\n"
         start, self._length = self._length, self._length + len(text)
         if self._length > MOST_CHARACTERS:
             raise UnreadableError(f"It is too long: it has more than {MOST_CHARACTERS:,} characters of text.")
         self._parts.append(text)
         headings = tuple(heading for _, heading in self._headings)
-        self._blocks.append(Block(start, self._length, kind, headings, self.page))
+        self._blocks.append(Block(start, self._length, kind, headings, self.page, header))
 
-    def table(self, rows: Sequence[Sequence[str]]) -> None:
-        """Add a table, a line for each row."""
-        self.add(table_text(rows), "table")
+    def table(self, rows: Sequence[Sequence[str]], header: str = "") -> None:
+        """Add a table, a line for each row; the `header` is that of a table that these rows go on with."""
+        self.add(table_text(rows), "table", header)
 
     def document(self) -> Document:
         """Return what was put together."""
@@ -92,8 +102,19 @@ class DocumentBuilder:
 
 def table_text(rows: Sequence[Sequence[str]]) -> str:
     """Return a table as text, a line for each row that says something."""
-    lines = (" | ".join(" ".join(cell.split()) for cell in row).rstrip(" |") for row in rows)
-    return "\n".join(line for line in lines if line)
+    return "\n".join(line for line in map(row_text, rows) if line)
+
+
+def row_text(row: Sequence[str]) -> str:
+    """Return a row of a table as a line; empty if it says nothing."""
+    return " | ".join(" ".join(cell.split()) for cell in row).rstrip(" |")
+
+
+def _header_of(text: str) -> str:
+    """Return the lines of a table that name its columns: the first, and in Markdown the rule below it."""
+    first, _, rest = text.partition("\n")
+    rule = rest.partition("\n")[0]
+    return f"{first}\n{rule}" if _RULE.fullmatch(rule) else first
 
 
 def readable(text: str) -> str:

@@ -1,5 +1,6 @@
 """Neighbouring chunks become one result."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,13 @@ def test_only_chunks_of_the_same_file_and_store_are_neighbours() -> None:
 def test_a_chunk_within_others_adds_nothing() -> None:
     [one] = with_neighbours_joined([chunk(1, 5, 8), chunk(0, 0, 20), chunk(2, 18, 25)])
     assert one.hit.text == TEXT[0:25]
+
+
+def test_the_header_of_a_table_is_there_once() -> None:
+    first, second = chunk(0, 0, 10), chunk(1, 10, 20)
+    found = [replace(one, hit=replace(one.hit, text=f"a | b\n{one.hit.text}")) for one in (first, second)]
+    [joined] = with_neighbours_joined(found)
+    assert joined.hit.text == f"a | b\n{TEXT[0:20]}"
 
 
 @given(st.lists(st.tuples(st.integers(0, 90), st.integers(1, 10)), max_size=12))

@@ -7,6 +7,8 @@ from antwort.documents.document import BlockKind, DocumentBuilder, readable
 
 _HEADING = re.compile(r" {0,3}(#{1,6})\s+(.*?)\s*#*\s*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-+)\s*$")
+_TABLE_RULE = re.compile(r" {0,3}:?-+:?\s*(?:\|\s*:?-+:?\s*)+")
+"""What stands below the names of the columns, in a table whose lines do not begin with a mark."""
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})")
 
 
@@ -65,7 +67,8 @@ class _Scanner:
         elif not line.strip():
             self._end()
         else:
-            if line.lstrip().startswith("|") and not self._lines:
+            is_second = len(self._lines) == 1
+            if (line.lstrip().startswith("|") and not self._lines) or (is_second and _TABLE_RULE.fullmatch(line)):
                 self._kind = "table"
             self._lines.append(line)
 

@@ -16,8 +16,6 @@ _DEFINITION = re.compile(
 )
 _SEVERAL = 1500
 """Characters after which an empty line before the margin ends a block, with a definition behind it or without."""
-_ROWS = 50
-"""Rows of one block; each has the names of the columns in front."""
 
 
 def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa: ARG001 - all readers have it
@@ -98,9 +96,7 @@ def read_table(data: bytes, filename: str, builder: DocumentBuilder) -> None:
         rows = [row for row in csv.reader(text.splitlines(), _dialect(text, filename)) if any(row)]
     except csv.Error as error:
         raise UnreadableError(f"It is no table: {error}.") from None
-    header, *rest = rows or [[]]
-    for start in range(0, max(len(rest), 1), _ROWS):
-        builder.table([header, *rest[start : start + _ROWS]])
+    builder.table(rows)
 
 
 def _dialect(text: str, filename: str) -> type[csv.Dialect]:

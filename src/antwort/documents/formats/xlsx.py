@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping
 
-from antwort.documents.document import DocumentBuilder
+from antwort.documents.document import DocumentBuilder, row_text
 from antwort.documents.formats.archive import Archive
 
 _WORKBOOK = "xl/workbook.xml"
 _STRINGS = "xl/sharedStrings.xml"
-_ROWS = 50
-"""Rows of one block; each has the first row in front, which mostly names the columns."""
+_MANY = 1_000_000
+"""Characters after which rows become a block: a small file may stand for very long ones."""
 _COLUMN = re.compile(r"[A-Z]{1,3}")
 _MOST_COLUMNS = 500
 
@@ -70,8 +70,10 @@ class _Sheet:
     def __init__(self, builder: DocumentBuilder, strings: list[str]) -> None:
         self._builder = builder
         self._strings = strings
-        self._header: list[str] | None = None
-        self._rows: list[list[str]] = []
+        self._header = ""
+        """The first row, which mostly names the columns."""
+        self._lines: list[str] = []
+        self._length = 0
         self._row: list[str] = []
         self._column = 0
         self._kind = ""
@@ -97,21 +99,20 @@ class _Sheet:
         self._taking = False
         if tag == "c":
             self._row += [""] * (self._column - len(self._row)) + [self._shown("".join(self._value))]
-        elif tag == "row" and any(self._row):
+        elif tag == "row" and any(map(str.strip, self._row)):
             self._end_row()
 
     def flush(self) -> None:
         """Add the rows so far."""
-        if self._rows or self._header:
-            self._builder.table([self._header or [], *self._rows])
-        self._rows = []
+        self._builder.add("\n".join(self._lines), "table", self._header)
+        self._lines, self._length = [], 0
 
     def _end_row(self) -> None:
-        if self._header is None:
-            self._header = self._row
-            return
-        self._rows.append(self._row)
-        if len(self._rows) == _ROWS:
+        line = row_text(self._row)
+        self._header = self._header or line
+        self._lines.append(line)
+        self._length += len(line)
+        if self._length > _MANY:
             self.flush()
 
     def _shown(self, value: str) -> str:

@@ -48,8 +48,8 @@ def _joined(run: Sequence[_Ranked]) -> _Ranked:
         return rank, best
     text, end, last_page = first.hit.text, position.end, position.last_page
     for _, one in run[1:]:
-        start, last = _span(one)
-        text += one.hit.text[end - start :] if last > end else ""
+        last = _span(one)[1]
+        text += one.hit.text[end - last :] if last > end else ""  # in front may be the header of a table
         end = max(end, last)
         last_page = max(last_page, one.position.last_page if one.position else 0)
     hit = replace(best.hit, text=text, index=first.hit.index, score=max(one.hit.score for _, one in run))

@@ -393,6 +393,45 @@ async def test_a_job_that_was_broken_off_goes_on_where_it_was(stage: IngestionSt
     assert await asyncio.to_thread(usage, stage, store) == sum(map(len, texts))
 
 
+async def test_an_attempt_with_other_sizes_that_broke_off_leaves_nothing(stage: IngestionStage, address: Path) -> None:
+    store, file_id = attached(stage, "tea leaves")
+    other: Any = {"type": "static", "static": {"max_chunk_size_tokens": 100, "chunk_overlap_tokens": 0}}
+
+    def attach(**options: Any) -> None:
+        stage.client.vector_stores.files.create(store, file_id=file_id, **options)
+
+    async with worker(address) as ask:
+        await job_of(ask)
+        assert (await ask(CHUNK)).error is (await ask(DONE)).error is None
+        await asyncio.to_thread(attach, chunking_strategy=other)
+        await job_of(ask)
+        assert (await ask(messages.Write([NewChunk(0, "tea leaves", [VECTOR])]))).error is None
+        await asyncio.to_thread(attach, chunking_strategy=other)
+        await asyncio.to_thread(attach)
+        await job_of(ask)
+        assert (await ask(CHUNK)).error is (await ask(DONE)).error is None
+        assert await asyncio.to_thread(usage, stage, store) == len("tea")
+        await asyncio.to_thread(attach)
+        assert stage.client.vector_stores.retrieve(store).file_counts.in_progress == 1
+        await job_of(ask)
+        assert (await ask(CHUNK)).error is (await ask(DONE)).error is None
+    assert await asyncio.to_thread(usage, stage, store) == len("tea")
+
+
+async def test_a_file_that_is_read_shorter_than_before_leaves_nothing_of_before(
+    stage: IngestionStage, address: Path
+) -> None:
+    store, file_id = attached(stage, "tea leaves")
+    async with worker(address) as ask:
+        for texts in (["tea", "leaves"], ["tea leaves"]):
+            await job_of(ask)
+            await ask(messages.Cut(0, [zlib.crc32(text.encode()) for text in texts]))
+            await ask(messages.Write([NewChunk(number, text, [VECTOR]) for number, text in enumerate(texts)]))
+            assert (await ask(messages.Complete([(0, 10, 0, 0, 0)] * len(texts), [""]))).error is None
+            await asyncio.to_thread(stage.client.vector_stores.files.create, store, file_id=file_id)
+        assert await asyncio.to_thread(usage, stage, store) == len("tea leaves")
+
+
 async def test_how_far_a_file_is_can_be_asked(stage: IngestionStage, address: Path) -> None:
     store, file_id = attached(stage, "tea leaves")
 

@@ -114,8 +114,9 @@ class AttachedFiles:
         async with self.locked(store.id, file.id):
             await self.queue.check_stays(store.tenant, store.id, file.id)
             before = await self.store_files.get(store.tenant, store.id, file.id)
-            if before is not None and before.value.indexed is not None:
-                value = msgspec.structs.replace(value, indexed=before.value.indexed)
+            if before is not None and (indexed := before.value.indexed) is not None:
+                is_begun = before.status == "in_progress" and not before.value.is_indexed_so
+                value = msgspec.structs.replace(value, indexed=indexed, is_mixed=is_begun or before.value.is_mixed)
             await self.store_files.put(store.tenant, store.id, value)
             await self.queue.add(store.tenant, store.id, file.id)
             await self.store_files.forget(store.tenant, store.id, file.id, (FAILED, CANCELLED))
@@ -232,10 +233,12 @@ class AttachedFiles:
                 store.collection, list(ids.values()), tenant=store.tenant, vector_store_id=store.id
             )
             for number, id_ in ids.items():
-                start, last = (places[number].start, places[number].end) if number < len(places) else (end, end)
                 text = found[id_].text if id_ in found else ""
-                parts.append(text[max(0, end - start) :])
-                end = max(end, last)
+                if number < len(places):  # in front may be what is repeated, or the header of a table
+                    start, last = max(places[number].start, end), places[number].end
+                    text = text[start - last :] if start < last else ""
+                    end = max(end, last)
+                parts.append(text)
         return "".join(parts).rstrip("\n")
 
     async def _own_text(self, store: VectorStoreRecord, file: StoreFile) -> str | None:

@@ -23,7 +23,6 @@ from antwort.providers.file_search.ingestion.store_files import (
     FileProgress,
     Indexed,
     StoreFile,
-    StoreFileValue,
 )
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
@@ -57,7 +56,7 @@ class Work:
         self.written = 0
         self.usage_bytes = 0
         value = file.value
-        self.is_clean = value.indexed is not None and _is_same(value, value.indexed)
+        self.is_clean = value.is_indexed_so and not value.is_mixed
         """What is in the store is what will be written, so that it need not be removed before."""
         self.met_outage = False
         """The vector database was away: that is no fault of the file, and no attempt at it."""
@@ -166,6 +165,9 @@ class IngestionJobs:
     async def cut(self, work: Work, pages: int, checks: Sequence[int]) -> int:
         """Note what was read; return how many of the first chunks are written already, by an attempt that broke off."""
         work.pages, work.chunks = pages, len(checks)
+        indexed = work.file.value.indexed
+        if indexed is not None and indexed.chunks > len(checks):  # it is read in another way than then
+            work.is_clean = False
         if work.lent.value.attempts > 1 and not work.is_clean:
             async with self._current(work):
                 work.written, work.usage_bytes = await self._written(work, checks)
@@ -313,7 +315,7 @@ class IngestionJobs:
 
     async def _note_indexed(self, work: Work, indexed: Indexed | None) -> None:
         """Note what was made of a file; LostError if it was attached anew meanwhile, perhaps with other attributes."""
-        value = msgspec.structs.replace(work.file.value, indexed=indexed)
+        value = msgspec.structs.replace(work.file.value, indexed=indexed, is_mixed=False)
         if not await self._store_files.change(work.file, value):
             raise LostError
         await self._attached.note_counts(work.store, work.file.value.indexed, indexed)
@@ -325,10 +327,6 @@ class IngestionJobs:
                 await self.queue.end(store.tenant, store.id, value.file_id)
         self._on_end(status, time.monotonic() - work.started)
         await self._stores.touch(store)
-
-
-def _is_same(value: StoreFileValue, indexed: Indexed) -> bool:
-    return indexed.sha256 == value.sha256 and indexed.chunking == value.chunking
 
 
 def _vector(numbers: bytes) -> list[float]:

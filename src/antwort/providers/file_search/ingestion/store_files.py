@@ -76,6 +76,14 @@ class StoreFileValue(Struct, frozen=True):
     attributes: dict[str, Any]
     chunking: Chunking
     indexed: Indexed | None = None
+    is_mixed: bool = False
+    """An attempt with other sizes, or another content, may have begun since it was indexed, and was given up."""
+
+    @property
+    def is_indexed_so(self) -> bool:
+        """Whether what was made of it last is of this content and these sizes."""
+        done = self.indexed
+        return done is not None and (done.sha256, done.chunking) == (self.sha256, self.chunking)
 
 
 class StoreFile(Struct, frozen=True):
