@@ -69,7 +69,10 @@ def test_hints_are_read_at_once_except_those_of_our_own_providers() -> None:
     with pytest.raises(DefinitionError, match="'thing' has a type"):
         Unreadable().tools()
     Unreadable.__module__ = "antwort.providers.unreadable"
-    [spec] = Unreadable().tools()
+    registry = FunctionRegistry()  # and it reads none of them, however they are offered
+    registry.register(Unreadable(), offer="on_request", approval="always")
+    [spec] = registry.list()
+    assert (spec.offer, spec.approval) == ("on_request", "always")
     with pytest.raises(DefinitionError, match="'thing' has a type"):
         _ = spec.parameters
 

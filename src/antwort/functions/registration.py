@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 
 from msgspec import Struct
 from prometheus_client.registry import Collector
@@ -185,7 +184,7 @@ def approved_specs(specs: Iterable[FunctionSpec], policy: ApprovalPolicy | None,
             if name not in names:
                 hint = did_you_mean(name, names)
                 raise DefinitionError(f"approval: provider '{provider}' has no function '{name}'{hint or '.'}")
-        return [replace(spec, approval=policy.get(spec.name, spec.approval)) for spec in specs]
+        return [spec.used_otherwise(approval=policy.get(spec.name)) for spec in specs]
     if policy is None:
         return specs
-    return [replace(spec, approval=policy) if spec.effect is Effect.NONE else spec for spec in specs]
+    return [spec.used_otherwise(approval=policy) if spec.effect is Effect.NONE else spec for spec in specs]

@@ -6,7 +6,6 @@ import inspect
 import logging
 import math
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, cast, overload
@@ -307,7 +306,7 @@ class FunctionRegistry(ToolExecutor):
         registration = self._registrations[name]
         registration.offer = "on_request"
         for entry in registration.entries:
-            entry.spec = replace(entry.spec, offer="on_request")
+            entry.spec = entry.spec.used_otherwise(offer="on_request")
         self._resolve()
 
     def _switch(self, name: str, *, enabled: bool) -> None:
@@ -510,4 +509,4 @@ class FunctionRegistry(ToolExecutor):
 
 def _offered(functions: Iterable[FunctionSpec], offer: Offer) -> list[FunctionSpec]:
     """Return functions as they are offered. What a provider itself offers on request stays so: its author knows why."""
-    return [replace(spec, offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
+    return [spec.used_otherwise(offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]

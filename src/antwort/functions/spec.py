@@ -291,6 +291,13 @@ class FunctionSpec:
                 raise DefinitionError(f"a function needs '{key}'; got the keys {', '.join(described) or '(none)'}")
         return cls(**described)
 
+    def used_otherwise(self, *, offer: Offer | None = None, approval: Approval | None = None) -> "FunctionSpec":
+        """Return the same function, offered or approved otherwise. `dataclasses.replace` would read its parameters."""
+        spec = copy.copy(self)
+        spec._set("offer", offer or self.offer)
+        spec._set("approval", approval or self.approval)
+        return spec
+
     @functools.cached_property
     def kind(self) -> HandlerKind:
         """How the handler runs; a spec without one is executed by its provider, on the event loop."""
