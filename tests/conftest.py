@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from tests.support.memory import memory_folder
 from tests.support.postgres import (
     database_url,
     postgres_server,
@@ -55,6 +56,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # No test leaves this machine, so there is nobody to trust. A client of HTTP that reads the hundred authorities of a
 # system takes longer to make than most tests, and there are thousands of them.
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support/authority.pem")
+
+
+# What a test writes is gone when it ends: where there is room it never gets to a disk, and nothing waits for one.
+if (_memory := memory_folder()) is not None:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(_memory))
 
 
 def _made_once(module: Any) -> None:

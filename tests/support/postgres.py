@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 import psycopg
 import pytest
+from tests.support.memory import memory_folder
 
 from antwort.storage.maintenance import upgrade
 from antwort.storage.schema.tables import metadata
@@ -52,7 +53,9 @@ class PostgresServer:
     """A server that can be stopped, killed and started again. It listens on a socket in its folder only."""
 
     def __init__(self) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="antwort-postgres-"))  # short: the path of a socket must be
+        self.folder = Path(
+            tempfile.mkdtemp(prefix="antwort-postgres-", dir=memory_folder())
+        )  # short: the path of a socket must be
         self._data = self.folder / "data"
         self._programs = binaries(self.folder)
         self._names = (f"database_{number}" for number in itertools.count())

@@ -1,25 +1,10 @@
 """What the tests of file search share."""
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.support.embeddings import EmbeddingServer
-from tests.support.memory import memory_folder
-
-
-@pytest.fixture
-def tmp_path(tmp_path: Path) -> Iterator[Path]:
-    """The same in memory: to make a collection of vectors waits for a disk dozens of times."""
-    if (memory := memory_folder()) is None:
-        yield tmp_path
-        return
-    with tempfile.TemporaryDirectory(prefix="antwort-test-", dir=memory) as folder:
-        inner = Path(folder) / "test"  # the folder around it is the test's own, too
-        inner.mkdir()
-        yield inner
 
 
 @pytest.fixture
