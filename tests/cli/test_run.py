@@ -13,8 +13,9 @@ import pytest
 from click.testing import Result
 
 from antwort.app import Antwort
+from antwort.cli.model import ModelChoice, choose_model, rules_answer
 from antwort.cli.terminal import AnswerText
-from antwort.config import Config
+from antwort.config import Config, load_config
 from antwort.testing import Gate, ScriptedBackend, ScriptServer, Turn, call, fail, running, turn
 
 Cli = Callable[..., Result]
@@ -24,9 +25,12 @@ Process = Callable[..., subprocess.Popen[str]]
 Refused = Callable[..., str]
 
 
+RULES = "antwort: the built-in demo model answers, a set of rules: "
+
+
 def answered(result: Result) -> str:
-    """Return the answer, beside which nothing is said but which functions were called."""
-    others = [line for line in result.stderr.splitlines() if not line.startswith("→ ")]
+    """Return the answer, beside which nothing is said but which functions were called, and that rules answer."""
+    others = [line for line in result.stderr.splitlines() if not line.startswith(("→ ", RULES))]
     assert (result.exit_code, others) == (0, [])
     return result.stdout
 
@@ -48,6 +52,67 @@ def test_without_configuration_the_demo_model_calls_the_functions_of_the_default
 
 def test_without_a_model_server_the_demo_model_says_who_it_is(cli: Cli) -> None:
     assert "the built-in demo model" in answered(cli("run", "Who are you?"))
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ((), "no server runs on .antwort, and no model server was looked for (--no-probe)"),
+        (("--data-dir", "there"), "no server runs on there, and no model server was looked for (--no-probe)"),
+        (("--no-store",), "no model server was looked for (--no-probe)"),
+    ],
+)
+def test_that_rules_answer_for_lack_of_a_model_is_said_in_one_line(
+    cli: Cli, options: tuple[str, ...], why: str
+) -> None:
+    result = cli("run", "Who are you?", *options)
+    assert (result.exit_code, result.stderr) == (0, f"{RULES}{why}; connect a model with --backend URL\n")
+
+
+def test_which_model_servers_were_looked_for_is_said_with_the_service_that_could_be_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched = ModelChoice(load_config(), keeps_looking=True)
+    usual = "no Ollama, vLLM, LM Studio or llama.cpp was found on this machine"
+    assert rules_answer(searched).endswith(f"rules: {usual}; connect a model with --backend URL")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-word")
+    named = choose_model(load_config(), probe=False)
+    assert rules_answer(named).endswith("; OPENAI_API_KEY is set, and not used: --backend openai asks api.openai.com")
+
+
+@pytest.mark.parametrize("options", [("--quiet",), ("--backend", "demo")])
+def test_nothing_is_said_of_rules_to_whoever_has_named_them_or_wants_to_hear_nothing(
+    cli: Cli, options: tuple[str, ...]
+) -> None:
+    assert cli("run", "Who are you?", *options).stderr == ""
+
+
+def test_nothing_is_said_of_rules_if_a_model_answers(cli: Cli, config: Write) -> None:
+    with ScriptServer(["Ahoy."]) as model:
+        config(f"backends:\n  one:\n    url: {model.url}\n")
+        assert cli("run", "hi").stderr == ""
+
+
+def test_length_and_temperature_reach_the_model(cli: Cli) -> None:
+    with ScriptServer(["Ahoy."]) as model:
+        options = ("--max-output-tokens", "40", "--temperature", "0.5")
+        assert answered(cli("run", "hi", "--backend", model.url, *options)) == "Ahoy.\n"
+        (request,) = model.requests
+    assert (request["max_tokens"], request["temperature"]) == (40, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (("--temperature", "9"), "Invalid 'temperature': decimal above maximum value."),
+        (("--max-output-tokens", "0"), "Invalid 'max_output_tokens': integer below minimum value."),
+        (("--max-output-tokens", "many"), "'--max-output-tokens': 'many' is not a valid integer"),
+    ],
+)
+def test_a_length_or_temperature_that_cannot_be_is_refused(
+    refused: Refused, options: tuple[str, ...], told: str
+) -> None:
+    assert told in refused("run", "hi", *options)
 
 
 def test_the_question_can_be_piped_in(cli: Cli) -> None:

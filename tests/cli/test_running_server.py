@@ -66,10 +66,13 @@ def test_without_a_configuration_three_commands_lead_from_a_folder_to_a_cited_an
 
 def test_a_server_that_wants_a_key_is_asked_by_whoever_has_one(cli: Cli, config: Write, listening: Listening) -> None:
     config("auth:\n  api_keys:\n    - id: one\n      key: sk-one\nbackends:\n  one:\n    url: demo\n")
-    listening()
+    _, banner = listening()
     without, having = cli("run", "What is 12*7?"), cli("run", "What is 12*7?", "--api-key", "sk-one")
     assert (without.stdout, having.stdout) == ("The result for 12*7 is 84.\n",) * 2
     assert ("asking" in without.stderr, "asking" in having.stderr) == (False, True)
+    config("auth:\n  api_keys:\n    - id: one\n      key: sk-one\n")
+    rules = cli("run", "What is 12*7?").stderr
+    assert f"{url_in(banner)}, the server of this folder, wants a key (--api-key), and no model" in rules
 
 
 def test_a_server_is_found_as_long_as_it_runs(tmp_path: Path) -> None:

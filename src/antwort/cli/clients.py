@@ -6,6 +6,7 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from typing import Any, Protocol
 from urllib.parse import quote, urlencode, urlsplit
 
+import click
 import msgspec
 from pydantic import SecretStr, ValidationError
 
@@ -69,6 +70,8 @@ class LocalClient:
         self._functions = functions
         self._scratch = scratch
         self._watcher: Callable[[AgentInfo], None] | None = None
+        self.notice: str | None = None
+        """What is said on standard error before the first answer, once it is known that there will be one."""
 
     @property
     def description(self) -> str:
@@ -110,6 +113,9 @@ class LocalClient:
             async for event in self._app.runs.events(ctx.tenant, create.previous_response_id or "", to_rest=True):
                 yield msgspec.json.decode(event.data)
             return
+        if self.notice is not None:
+            click.echo(f"antwort: {self.notice}", err=True)
+            self.notice = None
         sink = _Batches()
         work = asyncio.ensure_future(self._app.engine.respond(plan, sink))
         work.add_done_callback(lambda _: sink.end())

@@ -102,6 +102,18 @@ def _with_backends(loaded: LoadedConfig, backends: dict[str, BackendConfig]) -> 
     return replace(loaded, config=loaded.config.model_copy(update={"backends": backends}))
 
 
+def rules_answer(choice: ModelChoice, *, server: str | None = None) -> str:
+    """Tell that the demo model answers, which was not asked for: why, and how a model is had instead.
+
+    `server` says why no running server answers, if one was looked for.
+    """
+    *some, last = (usual.label for usual in USUAL_SERVERS)
+    looked = f"no {', '.join(some)} or {last} was found on this machine"
+    why = [server, looked if choice.keeps_looking else "no model server was looked for (--no-probe)"]
+    cure = choice.note or "connect a model with --backend URL"
+    return f"the built-in demo model answers, a set of rules: {', and '.join(filter(None, why))}; {cure}"
+
+
 def check_customers(config: Config) -> None:
     """Refuse the demo model where nobody has named it and where customers ask: it would answer them with rules."""
     served = "authentication" if not is_anonymous(config) else "a database" if config.storage.url else None

@@ -17,7 +17,7 @@ from antwort.cli.call_lines import AnswerWithCalls
 from antwort.cli.chat import Chat
 from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
 from antwort.cli.event_loop import LeavingRunner, leaving_by_signals
-from antwort.cli.model import backend_option, choose_model, probe_option
+from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option, rules_answer
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import DEBUG, Misuse
 from antwort.cli.questions import answer_by_id, converse, is_somebody_there
@@ -55,6 +55,8 @@ _RESULTS = ["file_search_call.results"]
 @click.option("--agent", metavar="NAME", help="Agent of the configuration that answers.")
 @click.option("--model", metavar="NAME", help="Model that answers.")
 @click.option("--instructions", metavar="TEXT", help="How to answer.")
+@click.option("--max-output-tokens", type=int, metavar="N", help="Most tokens that the model may write.")
+@click.option("--temperature", type=float, metavar="X", help="How freely the model chooses words; 0 is not at all.")
 @click.option("--file", "paths", multiple=True, type=click.Path(path_type=Path), help="File to send; repeatable.")
 @click.option("--previous", metavar="ID", help="Stored response to go on from.")
 @click.option("--answer", metavar="ID", help="Question, or response with one, that the text answers.")
@@ -83,10 +85,11 @@ def run(
     api_key: str | None,
     no_probe: bool,
     functions: Sequence[str],
+    tool_choice: str | None,
     previous: str | None,
     answer: str | None,
     store: bool | None,
-    **request: str | None,
+    **request: str | float | None,
 ) -> None:
     """Ask a question and print the answer; without a question, chat.
 
@@ -101,14 +104,15 @@ def run(
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
     printing = _Printing(as_json=as_json, as_events=as_events, quiet=quiet)
-    named = _named(functions, request["tool_choice"])
+    named = _named(functions, tool_choice)
     parts = [file_part(path) for path in paths]
     asked = _Asked(read_question(question), parts, named, previous, answer, store, is_somebody_there())
     asked.chat = not asked.text and not printing.raw and _is_terminal(sys.stdin) and _is_terminal(sys.stdout)
     _check_question(asked, remote=url is not None)
     with leaving_by_signals() as runner:
         client = _client(ctx, asked, printing, url, api_key, probe=not no_probe)
-        wish = _request(request, [*asked.functions], previous_response_id=previous, store=asked.store, include=_RESULTS)
+        offer = _offer([*asked.functions], tool_choice)
+        wish = _request(request, offer, previous_response_id=previous, store=asked.store, include=_RESULTS)
         with _started(runner, client), _failures_logged(once=printing.shows_calls and not ctx.meta.get(DEBUG)):
             _answer(runner, client, wish, asked, printing, stream=stream)
 
@@ -142,7 +146,11 @@ def _client(
             click.echo(f"antwort: asking {beside}, the server of this folder", err=True)
         return RemoteClient(beside, key, show_calls=printing.shows_calls)
     scratch = not (_is_stored(loaded, asked.previous, asked.answer) or asked.store)
-    client = _in_process(loaded, asked.functions, probe=probe, scratch=scratch, show_calls=printing.shows_calls)
+    choice = choose_model(loaded, probe=probe)
+    client = _in_process(choice, asked.functions, scratch=scratch, show_calls=printing.shows_calls)
+    if not choice.loaded.config.backends:
+        told = asked.chat or printing.quiet  # a chat begins with who answers
+        client.notice = choice.note if told else rules_answer(choice, server=_why_none(ctx, loaded, asked.store))
     # What brings an answer is stored.
     asked.store = asked.chat or bool(asked.store or asked.answer) or (asked.interactive and scratch)
     printing.watch_agents(client)
@@ -210,9 +218,23 @@ class _Printing:
 
 def _server_beside(ctx: click.Context, loaded: LoadedConfig, key: str | None, store: bool | None) -> str | None:
     """Return the server that runs on the same data folder, if it can do what is asked; None if there is none."""
-    if store is False or _given(ctx, "backend") or _given(ctx, "plugins_dir"):
+    if _means_this_process(ctx, store):
         return None
     return running_server(loaded.config) if key or is_anonymous(loaded.config) else None
+
+
+def _why_none(ctx: click.Context, loaded: LoadedConfig, store: bool | None) -> str | None:
+    """Tell why no server of the data folder answers; None if none was looked for."""
+    if _means_this_process(ctx, store):
+        return None
+    url = running_server(loaded.config)
+    if url is not None:
+        return f"{url}, the server of this folder, wants a key (--api-key)"
+    return f"no server runs on {loaded.config.data_dir}"
+
+
+def _means_this_process(ctx: click.Context, store: bool | None) -> bool:
+    return store is False or _given(ctx, "backend") or _given(ctx, "plugins_dir")
 
 
 def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote: bool) -> None:
@@ -257,13 +279,19 @@ def _named(functions: Sequence[str], choice: str | None) -> dict[str, str]:
     return named if choice in (None, *_CHOICES, *functions) else {**named, str(choice): "--tool-choice"}
 
 
-def _request(texts: Mapping[str, str | None], functions: Sequence[str], **others: object) -> JSON:
+def _offer(functions: Sequence[str], choice: str | None) -> JSON:
+    """Return what a request says of functions: those to offer, and the choice among them."""
+    tools = [{"type": "function", "name": name} for name in functions]
+    return {
+        "tools": tools or None,
+        "tool_choice": choice if choice in (None, *_CHOICES) else {"type": "function", "name": choice},
+    }
+
+
+def _request(*options: Mapping[str, object], **others: object) -> JSON:
     """Return what every request has; options that were not given are left to who answers."""
-    cleaned = {name: clean(text) for name, text in texts.items() if text is not None}
-    choice = cleaned.pop("tool_choice", None)
-    others["tools"] = [{"type": "function", "name": name} for name in functions] or None
-    others["tool_choice"] = choice if choice in (None, *_CHOICES) else {"type": "function", "name": choice}
-    return {**cleaned, **{name: value for name, value in others.items() if value is not None}}
+    given = {name: value for some in (*options, others) for name, value in some.items() if value is not None}
+    return {name: clean(value) if isinstance(value, str) else value for name, value in given.items()}
 
 
 @contextlib.contextmanager
@@ -288,12 +316,7 @@ def _started(runner: LeavingRunner, client: ResponseClient) -> Iterator[None]:
         runner.run(client.close())
 
 
-def _in_process(
-    loaded: LoadedConfig, functions: Mapping[str, str], *, probe: bool, scratch: bool, show_calls: bool
-) -> LocalClient:
-    choice = choose_model(loaded, probe=probe)
+def _in_process(choice: ModelChoice, functions: Mapping[str, str], *, scratch: bool, show_calls: bool) -> LocalClient:
     app = choice.app()
-    if choice.note and not app.config.backends:  # else something better than rules answers
-        click.echo(f"antwort: {choice.note}", err=True)
     configure_logging("error", "console", redactor=app.redactor)  # what fails is told in one line
     return LocalClient(app, functions, scratch=scratch, show_calls=show_calls)
