@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 from starlette.datastructures import Headers
 from tests.auth.conftest import Clock, Issuer, public_jwk
 
-from antwort.auth.jwks import may_follow
-from antwort.auth.jwt import JwtAuthenticator
+from antwort.auth.jwt import JwtAuthenticator, may_follow
 from antwort.config import JwtConfig
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, ConfigError, ServiceUnavailableError

@@ -12,7 +12,7 @@ from tests.providers.user.stage import answer, asked, begun, patience, served_us
 from tests.support.hostile_host import ATTACKS, DRIP, REDIRECTS, HostileHost, LoopWatch
 
 from antwort import Context
-from antwort.auth.jwks import KeysUnavailableError, from_url
+from antwort.auth.jwt import KeysUnavailableError, from_url
 from antwort.config import OutboundConfig
 from antwort.extensions import EmbeddingUnavailable, RerankUnavailable, SearchError
 from antwort.outbound import Outbound
@@ -20,7 +20,7 @@ from antwort.provider import OutboundError, Slots
 from antwort.providers.file_search.embedding.http import HttpEmbedding
 from antwort.providers.file_search.reranking import HttpReranker, HttpRerankerSettings
 from antwort.providers.web_search.adapter import ask
-from antwort.providers.web_search.pages import PageReading, read_page
+from antwort.providers.web_search.provider import PageReading, read_page
 from antwort.testing import RunningApp, Turn, call, turn
 
 SHOWN = ["interim answers", "headers", "one header", "chunked content", "gzip bomb", "trailers"]

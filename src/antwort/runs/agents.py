@@ -2,23 +2,265 @@
 
 import asyncio
 import builtins
+import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import TypeVar
 
+import msgspec
+from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.context import Context, Progress
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
 from antwort.context.suspension import SuspendedError, Suspension
 from antwort.engine.budget import Budget
-from antwort.engine.engine import Engine
+from antwort.engine.engine import Engine, shown
+from antwort.engine.history import Recall
+from antwort.engine.journal import Journal
 from antwort.engine.plan import ChildWork, Plan, second_try
-from antwort.errors import FunctionUnavailableError
-from antwort.runs.agent_info import agent_id_of, live_info, task_of
-from antwort.runs.agents_at_work import AgentsAtWork, RunAgents
-from antwort.runs.sub_agent import SubAgent, take_up, take_up_detached
-from antwort.runs.typed_results import check_schema, typed, unfit
-from antwort.storage.base import ACTIVE, ResponseRecord
+from antwort.engine.turns.loop import Loop
+from antwort.engine.turns.parts import NOTHING, Earlier
+from antwort.errors import APIError, FunctionError, FunctionUnavailableError
+from antwort.runs.agent_info import agent_id_of, live_info, result_of, task_of
+from antwort.runs.agents_at_work import AgentsAtWork, LatestResponse, RunAgents
+from antwort.runs.outage import patiently, pauses
+from antwort.runs.recovery import load_answers
+from antwort.runs.run import Lease, ResponseRun, RunEnd
+from antwort.runs.typed_results import UNFIT, check_schema, typed, unfit
+from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
+from antwort.wire.responses import stored_response
+
+
+class SubAgent(Lease):
+    """Lets a sub-agent work, and returns what comes of it. While it waits for others it holds nothing they need."""
+
+    def __init__(self, at_work: AgentsAtWork, work: ChildWork) -> None:
+        self._at_work = at_work
+        self._engine = at_work.engine
+        self._work = work
+
+    # --- beginning, and going on -------------------------------------------------------------------------------------
+
+    async def result(self, record: ResponseRecord | None) -> AgentResult | None:
+        """Begin, or go on with what is stored, and return what comes of it; None if it waits for somebody."""
+        if record is not None:
+            self._work = replace(self._work, task=task_of(record), index=record.child_index or 0)
+            if record.status not in ACTIVE:
+                return await self._fitting(await self._at_work.stored.result(record))
+        try:
+            loop = await (self.begin() if record is None else self.go_on(record))
+        except (APIError, FunctionError) as error:  # it cannot even be begun, or be taken up
+            return AgentResult("", "", "failed", reason=str(error))
+        if loop is None and record is not None:
+            return await self._at_work.stored.ended(record.tenant, record.id)
+        return None if loop is None else await self.to_end(loop)
+
+    async def begin(self, *, detached: bool = False) -> Loop:
+        """Return what makes its response; `detached` if nobody waits for it now."""
+        if self._work.task.continues is not None:
+            latest = await self._latest(self._work.task.continues)
+            self._work = replace(self._work, task=latest.continued(self._work.task), previous=latest.response_id)
+        return await self._new(detached=detached)
+
+    async def _latest(self, agent_id: str) -> LatestResponse:
+        """Return the last response of the agent that gets further input; a FunctionError if it is not done."""
+        ctx, agents = self._work.parent.ctx, self._at_work.of_run(self._work.parent)
+        if agents is not None:
+            agents.check_owner(ctx, agent_id)
+            if agent_id in agents.closed:
+                raise _closed(agent_id)
+            if agent_id in agents.latest:
+                if agents.is_busy(agent_id):
+                    raise _at_work(agent_id)
+                return agents.latest[agent_id]
+        record = await self._at_work.stored.last(ctx, agent_id)
+        if record.extra.get("closed"):
+            raise _closed(agent_id)
+        if record.status in ACTIVE:
+            raise _at_work(agent_id)
+        return LatestResponse(record.id, task_of(record), record.extra.get("profile"), record.model)
+
+    async def _new(self, *, detached: bool) -> Loop:
+        parent = self._work.parent
+        agents = self._at_work.of_run(parent)
+        recall: Recall | None = None if agents is None else agents.entries
+        plan = await self._engine.planner.plan_child(self._work, recall=recall)
+        journal = self._engine.journal(plan)
+        if plan.stored:
+            journal.record.extra = {
+                "task": msgspec.to_builtins(self._work.task),
+                "profile": plan.profile,
+                "agent": plan.ctx.agent.name,
+                "agent_id": plan.ctx.agent_id,
+                "depth": plan.ctx.agent.depth,
+                "owner": parent.ctx.agent_id,
+                "detached": detached,
+            }
+        return self._loop(plan, journal)
+
+    async def go_on(self, record: ResponseRecord) -> Loop | None:
+        """Return what goes on with it from what is stored; None if it is over by now."""
+        store = self._engine.store
+        claimed = await store.claim(record.tenant, record.id)
+        if claimed is None:
+            return None
+        entries = await store.journal(record.tenant, record.id)
+        output = [entry.item for entry in entries if entry.direction == "output" and entry.visible]
+        response = stored_response(shown(claimed, output))
+        journal = Journal.stored(store, claimed, entries)
+        plan = await self._engine.planner.plan_again(claimed, entries, response, self._work)
+        answers = await load_answers(store, claimed, entries)
+        await take_up_detached(self._at_work, plan)
+        return self._loop(plan, journal, Earlier(positions=range(len(output)), resumed=True, answers=answers))
+
+    def _loop(self, plan: Plan, journal: Journal, earlier: Earlier = NOTHING) -> Loop:
+        """Return what makes a response. Its model's answers are streamed: they have to begin, and to go on, in time."""
+        sink = self._engine.streams.sink_for(plan) if plan.shown.agents else None
+        loop = self._engine.loop(plan, journal, sink, earlier)
+        loop.streams = True
+        return loop
+
+    async def start(self, agents: RunAgents, record: ResponseRecord | None) -> str | None:
+        """Begin, or go on, in a task of its own, and return the agent's id; None if it is over."""
+        try:
+            loop = await (self.begin(detached=True) if record is None else self.go_on(record))
+            if loop is not None:
+                await loop.journal.save()  # whoever goes on after a crash finds it
+        except APIError as error:
+            raise FunctionError(error.message) from error
+        return None if loop is None else self.continue_with(agents, loop)
+
+    def continue_with(self, agents: RunAgents, loop: Loop) -> str:
+        """Let it work in a task of its own, and return the id of the agent."""
+        agent_id = loop.plan.ctx.agent_id or loop.response.id
+
+        async def work() -> AgentResult | None:
+            try:
+                return await self.to_end(loop)
+            except asyncio.CancelledError:
+                self._remember(loop)
+                raise
+
+        agents.take(agent_id, self._said(loop), self._work.parent.ctx.agent_id)
+        agents.loops[agent_id] = loop
+        agents.tasks[agent_id] = asyncio.get_running_loop().create_task(work(), name=f"agent {agent_id}")
+        return agent_id
+
+    # --- the run -----------------------------------------------------------------------------------------------------
+
+    async def to_end(self, loop: Loop) -> AgentResult | None:
+        """Bring its response to the end, and return what came of it; None if it waits for somebody."""
+        state, loop, error = await ResponseRun(self, self._engine.settings).to_end(loop)
+        agent_id, response = loop.plan.ctx.agent_id or loop.response.id, loop.response
+        if state is RunEnd.PARKED:
+            return None
+        if state is RunEnd.LOST:
+            return await self._at_work.stored.ended(loop.plan.ctx.tenant, response.id)
+        if error is not None:
+            return AgentResult(agent_id, response.id, "failed", reason=error.message, usage=response.usage)
+        self._remember(loop)
+        task = self._work.task
+        result = result_of(response, agent_id, loop.journal.entries, task)
+        return result if task.output_schema is None else await self._fitting(result, loop)
+
+    @override
+    async def work(self, loop: Loop) -> None:
+        await self._at_work.work(loop)
+
+    @override
+    def progress(self) -> None:
+        pass
+
+    @override
+    def has_time(self, seconds: float) -> bool:
+        return self._work.deadline is None or time.monotonic() + seconds < self._work.deadline
+
+    @override
+    async def resume(self, loop: Loop) -> Loop | None:
+        looks, ctx = pauses(), loop.plan.ctx
+        while True:
+            try:
+                record = await self._engine.store.get(ctx.tenant, loop.response.id)
+                return await (self._new(detached=_is_detached(loop)) if record is None else self.go_on(record))
+            except StoreUnavailableError:
+                await asyncio.sleep(next(looks))
+
+    @override
+    async def fail(self, loop: Loop, error: APIError) -> None:
+        response, tenant = loop.response, loop.plan.ctx.tenant
+        if not response.background or response.status not in ACTIVE:
+            return
+        record = await patiently(lambda: self._engine.store.get(tenant, response.id))
+        if record is not None and not await patiently(partial(self._at_work.stored.end, record, "failed", error)):
+            raise FencedError
+
+    # --- what comes of it --------------------------------------------------------------------------------------------
+
+    async def _fitting(self, result: AgentResult, loop: Loop | None = None) -> AgentResult | None:
+        """Return a result that fits the schema of its task; an agent whose result does not is told so once.
+
+        None if it waits for somebody then. `loop` has made the result; without one it is of the store.
+        """
+        work = self._work
+        result, problem = await typed(result, work.task, work.parent.ctx.tenant, self._engine.values)
+        if not problem:
+            return result
+        if work.is_second_try:
+            return unfit(result, problem)
+        second = SubAgent(self._at_work, work.again(result.id, result.response_id, UNFIT.format(problem)))
+        try:
+            again = await second._new(detached=loop is not None and _is_detached(loop))
+        except (APIError, FunctionError) as error:
+            return unfit(result, f"{problem}; it could not be asked again: {error}")
+        agents = self._at_work.of_run(work.parent)
+        if agents is not None and result.id in agents.loops:
+            agents.loops[result.id] = again
+        return await second.to_end(again)
+
+    def _remember(self, loop: Loop) -> None:
+        """Take note of its response, for its next one."""
+        plan, agents = loop.plan, self._at_work.of_run(loop.plan)
+        if agents is not None:
+            agents.take(plan.ctx.agent_id or "", self._said(loop), self._work.parent.ctx.agent_id)
+            if not plan.stored:
+                agents.entries[loop.response.id] = self._engine.entries_so_far(plan, loop.journal)
+
+    def _said(self, loop: Loop) -> LatestResponse:
+        return LatestResponse(loop.response.id, self._work.task, loop.plan.profile, loop.response.model)
+
+
+async def take_up_detached(at_work: AgentsAtWork, parent: Plan) -> None:
+    """Let agents go on that an agent has started without waiting for them, before somebody else went on with it."""
+    agents = at_work.of_run(parent)
+    if agents is None or not parent.stored:
+        return
+    for record in await at_work.engine.store.unfinished_below(parent.ctx.tenant, parent.response.id):
+        if record.parent_id == parent.response.id and record.extra.get("detached"):
+            await take_up(at_work, parent, agents, record)
+
+
+async def take_up(at_work: AgentsAtWork, parent: Plan, agents: RunAgents, record: ResponseRecord) -> None:
+    """Let an agent go on that another process has begun, or that waited for somebody."""
+    if record.status in ACTIVE and record.parent_id == parent.response.id:
+        work = ChildWork(parent, task_of(record), record.parent_call_id or "", record.child_index or 0)
+        agent = SubAgent(at_work, work.begun())
+        loop = await agent.go_on(record)
+        if loop is not None:
+            agent.continue_with(agents, loop)
+
+
+def _is_detached(loop: Loop) -> bool:
+    return bool(loop.journal.record.extra.get("detached"))
+
+
+def _closed(agent_id: str) -> FunctionError:
+    return FunctionError(f"The agent '{agent_id}' is closed. Start another one.")
+
+
+def _at_work(agent_id: str) -> FunctionError:
+    return FunctionError(f"The agent '{agent_id}' is still at work. Wait for it, or interrupt it, first.")
+
 
 T = TypeVar("T")
 

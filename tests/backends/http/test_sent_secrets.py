@@ -8,7 +8,7 @@ import pytest
 from tests.backends.conftest import Connect, ModelServer, Notes, a_request, event, reply, stream
 
 from antwort.backends.errors import reply_error
-from antwort.backends.http.sent_secrets import SentSecrets, sent_secrets
+from antwort.backends.http.transport import SentSecrets, sent_secrets
 from antwort.errors import APIError, BadGatewayError, BadRequestError
 
 KEY = 'Zq9-"key"/of+77'

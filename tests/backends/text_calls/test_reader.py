@@ -9,7 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from antwort.backends.text_calls.formats import TextCall
-from antwort.backends.text_calls.reader import CallReader, Piece
+from antwort.backends.text_calls.sinks import CallReader, Piece
 from antwort.types import JSON
 
 ADD: JSON = {

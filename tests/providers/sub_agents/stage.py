@@ -11,7 +11,7 @@ from tests.http.sdk import Served, create, served
 
 from antwort import Context
 from antwort.providers.sub_agents import SubAgentsProvider
-from antwort.providers.sub_agents.settings import SubAgentsSettings
+from antwort.providers.sub_agents.provider import SubAgentsSettings
 from antwort.providers.variables import VariablesProvider
 from antwort.testing import Turn, call, turn
 from antwort.types import JSON

@@ -16,7 +16,7 @@ from antwort import Context
 from antwort.config import OutboundConfig
 from antwort.outbound import Outbound
 from antwort.provider import Slots
-from antwort.providers.web_search.pages import PageReading, read_page
+from antwort.providers.web_search.provider import PageReading, read_page
 from antwort.testing import call, turn
 from antwort.types import JSON
 

@@ -9,7 +9,7 @@ import pytest
 from tests.http.sdk import served
 
 from antwort.errors import BadRequestError
-from antwort.server.api.forwarded import read_forwarded
+from antwort.server.api.passthrough import read_forwarded
 
 INSIDE = "http://169.254.169.254/latest"
 LIMIT = 10_000

@@ -38,8 +38,7 @@ from antwort.config import (
 from antwort.context import Context
 from antwort.observability import Metrics, NoTracer
 from antwort.server.api import passthrough
-from antwort.server.api.forwarded import Forwarded, read_forwarded
-from antwort.server.api.passthrough import Passthrough
+from antwort.server.api.passthrough import Forwarded, Passthrough, read_forwarded
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
 from antwort.web.asgi_scope import CONTEXT
 

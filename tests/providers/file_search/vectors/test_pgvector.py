@@ -15,8 +15,7 @@ from antwort.extensions import Query, VectorDatabase, VectorStoreUnavailable, sh
 from antwort.provider import ConfigError, SecretStr
 from antwort.providers.file_search.settings import PgvectorSettings
 from antwort.providers.file_search.vectors.pgvector import statements
-from antwort.providers.file_search.vectors.pgvector.backend import Pgvector
-from antwort.providers.file_search.vectors.pgvector.transactions import PooledTransactions, VectorConnection
+from antwort.providers.file_search.vectors.pgvector.backend import Pgvector, PooledTransactions, VectorConnection
 
 
 def at(url: str, **options: float) -> Pgvector:
