@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router, build_routes
-from antwort.backends.allowed_tools import AllowedTools
+from antwort.backends.build import AllowedTools
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork

@@ -20,7 +20,7 @@ from typing_extensions import override
 from antwort import Agent, Context, FunctionError, FunctionRegistry, FunctionSpec, Progress, ToolResult
 from antwort.errors import DefinitionError
 from antwort.functions import Limits
-from antwort.functions.audit import FunctionAudit
+from antwort.functions.entry import FunctionAudit
 from antwort.observability import AuditLog, Metrics, Redactor, bind_log_context
 from antwort.observability.otel import OtelTracer
 

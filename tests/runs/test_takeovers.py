@@ -13,7 +13,7 @@ from tests.runs.steady_model import steady_model
 
 from antwort.concurrency.queues import Queues
 from antwort.functions import FunctionSpec
-from antwort.runs.takeovers import Takeover, TakeoverQueue
+from antwort.runs.background import Takeover, TakeoverQueue
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn
 
 FULL = "ANTWORT_TEST_FULL" in os.environ

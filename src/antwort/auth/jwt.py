@@ -21,13 +21,15 @@ from antwort.context.http_client import HttpAnswer, OutboundError, OutboundTimeo
 from antwort.errors import AuthenticationError, ConfigError, ServiceUnavailableError
 from antwort.outbound import Outbound
 
+logger = logging.getLogger(__name__)
+
+
 MAX_BYTES = 1 << 20
 MAX_REDIRECTS = 10
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 
 KeySource = Callable[[], Mapping[str, Any]]
 """Loads a JSON Web Key Set, blocking."""
-logger = logging.getLogger(__name__)
 RETRY_INTERVAL = 10.0
 """Seconds between two attempts to load keys, however many tokens with unknown keys arrive."""
 PUBLIC_KEY_TYPES = ("RSA", "EC", "OKP")

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 from typing_extensions import override
 
-from antwort.backends.allowed_tools import AllowedTools
-from antwort.backends.base import FileReading, ModelBackend, ModelRequest, TurnSink
+from antwort.backends.base import FileReading, ModelBackend, ModelRequest, ToolDefinitions, TurnSink
 from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
 from antwort.backends.resilience import BackendWrapper, Fallback, GuardedBackend, Retries
@@ -18,6 +17,27 @@ from antwort.errors import ConfigError, did_you_mean
 from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import OUTPUTS
+
+
+class AllowedTools(BackendWrapper):
+    """Gives a model server only those tools that may be called: what a model does not see it does not call."""
+
+    @override
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+        """Perform one turn."""
+        return self.backend.run(request if request.allowed is None else _narrowed(request), sink)
+
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        return await self.backend.count_tokens(_narrowed(request))
+
+
+def _narrowed(request: ModelRequest) -> ModelRequest:
+    allowed = request.allowed
+    if allowed is None:
+        return request
+    return replace(request, tools=ToolDefinitions(tool for tool in request.tools if tool["name"] in allowed))
+
 
 _SAMPLING = frozenset({"ignore_eos", "logit_bias", "min_p", "seed", "stop", "top_k"})
 

@@ -1,11 +1,24 @@
 """Wire items as backends give them to models: what several dialects do in the same way."""
 
+import io
 from typing import Any
 
 import msgspec
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
+
+
+class Pieces(io.StringIO):
+    """Collects the pieces of a text. It costs no more than the text is long, however small they are."""
+
+    add = io.StringIO.write
+    text = io.StringIO.getvalue
+
+    def __bool__(self) -> bool:
+        """Tell whether there are any."""
+        return self.tell() > 0
+
 
 check_object = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 """Fails unless a text is a JSON object."""

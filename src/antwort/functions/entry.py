@@ -3,16 +3,63 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec import Struct
+from msgspec.structs import asdict
+
 from antwort.concurrency.contained_tasks import TimeLimit
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
-from antwort.context import Agent
-from antwort.functions.audit import FunctionAudit
+from antwort.context import Agent, Context
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import Recorder
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.spec import FunctionSpec, Scope
+from antwort.observability import AuditLog
 from antwort.observability.spans import Attribute
+
+
+class _Executed(Struct):
+    """The fields of the event."""
+
+    tenant: str
+    subject: str
+    request_id: str | None
+    provider: str
+    function: str
+    agent: str
+    call_id: str | None
+    status: str
+    seconds: float
+
+
+class FunctionAudit:
+    """Records the executions of one function."""
+
+    __slots__ = ("_audit", "_function", "_provider")
+
+    def __init__(self, audit: AuditLog, provider: str, function: str) -> None:
+        self._audit = audit
+        self._provider, self._function = provider, function
+
+    def record(self, ctx: Context, status: str, seconds: float) -> None:
+        """Record one execution; nearly always all is known of it and nothing secret, as one look at it tells."""
+        audit = self._audit
+        if not audit.enabled:
+            return
+        tenant, subject, request_id, call_id = ctx.tenant, ctx.subject, ctx.request_id, ctx.call_id
+        provider, function, agent = self._provider, self._function, ctx.agent.name
+        seconds = round(seconds * 1e6) / 1e6  # in half the time of six places
+        executed = _Executed(tenant, subject, request_id, provider, function, agent, call_id, status, seconds)
+        if (
+            tenant
+            and request_id
+            and call_id  # it is part of a request
+            and audit.redactor.is_clean((tenant, subject, request_id, provider, function, agent, call_id))
+        ):
+            audit.write("function.executed", executed)
+        else:
+            audit.record("function.executed", **asdict(executed))
+
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _USER, _AGENT = Scope.USER, Scope.AGENT

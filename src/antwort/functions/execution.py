@@ -25,9 +25,8 @@ from antwort.context.http_client import HttpClient
 from antwort.context.suspension import SuspendedError
 from antwort.context.variables import VariableView
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
-from antwort.functions.audit import FunctionAudit
 from antwort.functions.calls import ToolCall
-from antwort.functions.entry import RegisteredFunction, permits
+from antwort.functions.entry import FunctionAudit, RegisteredFunction, permits
 from antwort.functions.hanging import HangingCalls
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
@@ -40,6 +39,7 @@ from antwort.observability import AuditLog, NoTracer, Redactor, Tracer
 T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
+
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _SYNC, _STREAM = HandlerKind.SYNC, HandlerKind.STREAM

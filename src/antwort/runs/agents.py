@@ -22,14 +22,23 @@ from antwort.engine.plan import ChildWork, Plan, second_try
 from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.parts import NOTHING, Earlier
 from antwort.errors import APIError, FunctionError, FunctionUnavailableError
-from antwort.runs.agent_info import agent_id_of, live_info, result_of, task_of
-from antwort.runs.agents_at_work import AgentsAtWork, LatestResponse, RunAgents
+from antwort.runs.agents_at_work import (
+    AgentsAtWork,
+    LatestResponse,
+    RunAgents,
+    agent_id_of,
+    live_info,
+    result_of,
+    task_of,
+)
 from antwort.runs.outage import patiently, pauses
 from antwort.runs.recovery import load_answers
 from antwort.runs.run import Lease, ResponseRun, RunEnd
 from antwort.runs.typed_results import UNFIT, check_schema, typed, unfit
 from antwort.storage.base import ACTIVE, FencedError, ResponseRecord, StoreUnavailableError
 from antwort.wire.responses import stored_response
+
+T = TypeVar("T")
 
 
 class SubAgent(Lease):
@@ -261,8 +270,6 @@ def _closed(agent_id: str) -> FunctionError:
 def _at_work(agent_id: str) -> FunctionError:
     return FunctionError(f"The agent '{agent_id}' is still at work. Wait for it, or interrupt it, first.")
 
-
-T = TypeVar("T")
 
 _REPORTS = 20
 """How often the progress of many agents is reported."""

@@ -2,26 +2,201 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from msgspec import Struct
 from typing_extensions import override
 
+from antwort.concurrency.queues import Queue
+from antwort.concurrency.slots import Slots
 from antwort.engine.engine import Engine
 from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError
 from antwort.runs.agents import AgentRuns
 from antwort.runs.outage import patiently, pauses
-from antwort.runs.readers import Readers
 from antwort.runs.recovery import StoredRun
 from antwort.runs.run import Lease, ResponseRun, RunEnd
-from antwort.runs.takeovers import TAKEOVERS, RecoverySlot, Takeover, takeovers_of
 from antwort.storage.base import FencedError, ResponseRecord, StoreUnavailableError
 
 T = TypeVar("T")
-
 logger = logging.getLogger(__name__)
+
+
+TAKEOVERS = "takeovers"
+"""Under this key the extra of a record counts them."""
+
+
+def takeovers_of(record: ResponseRecord) -> int:
+    """Return how often a run was taken up since it last got further."""
+    return int(record.extra.get(TAKEOVERS, 0))
+
+
+class Takeover(Struct, frozen=True):
+    """A run that was claimed to be taken up."""
+
+    tenant: str
+    response_id: str
+    epoch: int
+    before: int
+    """How often it was taken up before, since it last got further."""
+
+
+class TakeoverQueue:
+    """Lets runs go on a few at a time, in turns between tenants, and of one tenant in the order of asking.
+
+    One that was taken up before and got no further may be what ended the process. It goes on alone, when no other that
+    was taken up is left that has not got further: if it ends the process again, it is the only one to be counted, and
+    the others are done before it.
+    """
+
+    def __init__(self, limit: int, queue: Queue | None = None) -> None:
+        self._slots = Slots(limit, queue)
+        self._alone = asyncio.Lock()
+        self._others = 0
+        self._no_others = asyncio.Event()
+        self._no_others.set()
+
+    def slot(self, takeover: Takeover) -> "RecoverySlot":
+        """Return what a run enters and leaves; a run that is not suspect counts at once."""
+        slot = RecoverySlot(self, takeover.tenant, suspect=takeover.before > 0)
+        slot.expect()
+        return slot
+
+    async def enter(self, tenant: str, *, suspect: bool) -> None:
+        """Wait for a turn."""
+        if not suspect:
+            await self._slots.acquire(tenant)
+            return
+        await self._alone.acquire()
+        try:
+            await self._no_others.wait()
+        except BaseException:
+            self._alone.release()
+            raise
+
+    def leave(self, tenant: str, *, suspect: bool) -> None:
+        """Give the turn to the next."""
+        if suspect:
+            self._alone.release()
+        else:
+            self._slots.release(tenant)
+
+    def count(self, change: int) -> None:
+        """Count the runs that are not suspect and have not got further yet."""
+        self._others += change
+        if self._others:
+            self._no_others.clear()
+        else:
+            self._no_others.set()
+
+
+class RecoverySlot:
+    """The turn of one run in the queue. It is given away when the run got further, waits for something, or is over."""
+
+    def __init__(self, queue: TakeoverQueue, tenant: str, *, suspect: bool) -> None:
+        self._queue = queue
+        self._tenant = tenant
+        self._suspect = suspect
+        self._expected = self._entered = False
+
+    def expect(self) -> None:
+        """Take note that the run will ask for its turn: those that must be alone wait for it."""
+        if not (self._suspect or self._expected):
+            self._expected = True
+            self._queue.count(1)
+
+    async def enter(self) -> None:
+        """Wait for the turn."""
+        self.expect()
+        await self._queue.enter(self._tenant, suspect=self._suspect)
+        self._entered = True
+
+    def leave(self) -> None:
+        """Give the turn away, if the run has it."""
+        if self._entered:
+            self._entered = False
+            self._queue.leave(self._tenant, suspect=self._suspect)
+        if self._expected:
+            self._expected = False
+            self._queue.count(-1)
+
+
+class Readers:
+    """The readers of all runs, by response id."""
+
+    def __init__(self) -> None:
+        self._news: dict[str, asyncio.Event] = {}
+        self._reading: Counter[str] = Counter()
+        self._elsewhere: Counter[str] = Counter()
+        """Readers in other workers, of runs that are told."""
+        self._told: dict[str, Callable[[bool], None]] = {}
+
+    @property
+    def none(self) -> bool:
+        """Tell whether nobody reads, and no run is told of it."""
+        return not (self._news or self._reading or self._told)
+
+    @contextmanager
+    def reading(self, response_id: str) -> Iterator[None]:
+        """Read a run, as long as the block lasts."""
+        self._reading[response_id] += 1
+        self._tell(response_id)
+        try:
+            yield
+        finally:
+            self._reading[response_id] -= 1
+            if not self._reading[response_id]:
+                del self._reading[response_id]
+                self._news.pop(response_id, None)
+                self._tell(response_id)
+
+    @contextmanager
+    def told(self, response_id: str, tell: Callable[[bool], None]) -> Iterator[None]:
+        """Call something with whether a run has readers, now and whenever that changes, as long as the block lasts."""
+        self._told[response_id] = tell
+        self._tell(response_id)
+        try:
+            yield
+        finally:
+            del self._told[response_id]
+            self._elsewhere.pop(response_id, None)
+
+    def come_elsewhere(self, response_id: str) -> None:
+        """Take note that somebody reads a run in another worker; one who dies there is taken for a reader for ever."""
+        if response_id in self._told:
+            self._elsewhere[response_id] += 1
+            self._tell(response_id)
+
+    def leave_elsewhere(self, response_id: str) -> None:
+        """Take note that such a reader has left."""
+        if response_id in self._elsewhere:
+            self._elsewhere[response_id] -= 1
+            if not self._elsewhere[response_id]:
+                del self._elsewhere[response_id]
+            self._tell(response_id)
+
+    def news(self, response_id: str) -> asyncio.Event:
+        """Return what is set when there is something new about a run after this."""
+        return self._news.setdefault(response_id, asyncio.Event())
+
+    def wake(self, response_id: str) -> None:
+        """Tell the readers of a run that there is something new."""
+        news = self._news.pop(response_id, None)
+        if news is not None:
+            news.set()
+
+    def wake_all(self) -> None:
+        """Tell all readers so."""
+        for response_id in list(self._news):
+            self.wake(response_id)
+
+    def _tell(self, response_id: str) -> None:
+        tell = self._told.get(response_id)
+        if tell is not None:
+            tell(response_id in self._reading or response_id in self._elsewhere)
 
 
 class BackgroundParts(Struct, frozen=True):

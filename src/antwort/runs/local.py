@@ -27,14 +27,21 @@ from antwort.engine.planning.input import read_input
 from antwort.engine.turns.parts import Earlier
 from antwort.errors import BadRequestError, ServiceUnavailableError
 from antwort.runs.agents import AgentRuns
-from antwort.runs.background import BackgroundParts, BackgroundRun
+from antwort.runs.background import (
+    TAKEOVERS,
+    BackgroundParts,
+    BackgroundRun,
+    Readers,
+    RecoverySlot,
+    Takeover,
+    TakeoverQueue,
+    takeovers_of,
+)
 from antwort.runs.limits import TenantLimits
 from antwort.runs.log import RunLog
 from antwort.runs.outage import patiently
 from antwort.runs.questions import CANCEL_GRACE, RunQuestions
-from antwort.runs.readers import Readers
 from antwort.runs.recovery import StoredRun
-from antwort.runs.takeovers import TAKEOVERS, RecoverySlot, Takeover, TakeoverQueue, takeovers_of
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
@@ -46,9 +53,11 @@ from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
 from antwort.workers.peers import Peers
 
+logger = logging.getLogger(__name__)
+
+
 T = TypeVar("T")
 
-logger = logging.getLogger(__name__)
 
 LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes; mostly that one tells when there is something new."""

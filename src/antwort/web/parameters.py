@@ -1,16 +1,17 @@
 """What a route's handler gets from a request: values of the path, of the query, and the body."""
 
+import contextlib
 import inspect
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Annotated, Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Annotated, Any, Literal
 
 from msgspec import Struct
-from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic import AfterValidator, BaseModel, Field, TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
-from antwort.errors import BadRequestError, DefinitionError
+from antwort.errors import BadRequestError, DefinitionError, NotFoundError
 from antwort.web.asgi_scope import named_headers
 from antwort.web.bodies import require_json
 from antwort.wire.field_errors import (
@@ -19,9 +20,46 @@ from antwort.wire.field_errors import (
     long_name,
     missing_parameter,
     unknown_parameter,
+    unsupported_value,
     wrong_pattern,
     wrong_type,
 )
+from antwort.wire.options import INCLUDES, is_include
+
+Limit = Annotated[int, Field(ge=1, le=100, description="How many to return.")]
+After = Annotated[
+    str | None, Field(description="The last id of the page before; the page begins with what follows it.")
+]
+Before = Annotated[str | None, Field(description="The first id of the page after; the page ends before it.")]
+Order = Annotated[Literal["asc", "desc"], Field(description="The order: oldest first, or newest first.")]
+
+
+def _checked_includes(values: list[str] | None) -> list[str] | None:
+    for value in values or ():
+        if not is_include(value):
+            raise unsupported_value("include", value, sorted(INCLUDES))
+    return values
+
+
+Include = Annotated[
+    list[str] | None, Field(description="Further data to include in the items."), AfterValidator(_checked_includes)
+]
+Obfuscation = Annotated[bool | None, Field(description="Taken and ignored.")]
+Stream = Annotated[bool, Field(description="Whether to answer with the events instead of the response.")]
+StartingAfter = Annotated[
+    int | None,
+    Field(ge=0, le=2**31 - 1, description="With `stream`: a sequence number; only the events after it are sent."),
+]
+
+
+@contextlib.contextmanager
+def unknown_cursor() -> Iterator[None]:
+    """Turn what a store says of a cursor it does not know into an error of the request: the list itself is there."""
+    try:
+        yield
+    except NotFoundError as error:
+        raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
+
 
 _EXPECTED = {
     "string_type": "a string",

@@ -17,7 +17,7 @@ from antwort.context import Context
 from antwort.context.values import Place
 from antwort.context.variables import Variable
 from antwort.providers.variables import VariablesProvider, json_scanner
-from antwort.providers.variables.json_path import EVERY, Step, parse_path
+from antwort.providers.variables.json_grammar import EVERY, Step, parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.storage.streamed_values import StreamedValues
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from antwort.errors import FunctionError
-from antwort.providers.variables.json_path import parse_path
+from antwort.providers.variables.json_grammar import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.text.partial_reading import GrepScanner, LineScanner, Scanner, parse_lines, text_of, whole_characters
 from antwort.text.patterns import SLOW, Pattern, size_of

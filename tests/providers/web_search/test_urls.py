@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.providers.web_search.urls import domain, normalised, within
+from antwort.providers.web_search.options import domain, normalised, within
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,7 @@ from antwort.backends.chat.chunk import (
 from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
 from antwort.backends.http.limits import AnswerLimits
-from antwort.backends.items import check_object
-from antwort.backends.pieces import Pieces
+from antwort.backends.items import Pieces, check_object
 from antwort.backends.usage import MOST_WAITING, logprobs_of, usage_of
 from antwort.errors import BadGatewayError
 from antwort.types import JSON

@@ -43,6 +43,9 @@ from antwort.http1.client import (
 from antwort.http1.proxies import Proxy, ProxyError
 from antwort.observability.redaction import MASK, SHORTEST_VALUE, written_forms
 
+logger = logging.getLogger(__name__)
+
+
 _CUT = "…"
 """Stands where a text was cut off."""
 
@@ -92,8 +95,6 @@ def sent_secrets(backend: str, headers: Mapping[str, str], parts: SplitResult) -
     # Servers that want no key are often given their name as one, and our own words have that in them.
     return SentSecrets(value for value in values if value not in backend)
 
-
-logger = logging.getLogger(__name__)
 
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")
 

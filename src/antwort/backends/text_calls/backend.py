@@ -21,6 +21,9 @@ from antwort.lazy_imports import compiled_on_use
 from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, OUTPUTS, as_function
 
+logger = logging.getLogger(__name__)
+
+
 _HOW = """\
 You can call functions. These are the functions, as JSON:
 [{tools}]
@@ -191,8 +194,6 @@ def _unmarked(part: JSON) -> JSON:
 def _text(text: str) -> JSON:
     return {"type": "input_text", "text": text}
 
-
-logger = logging.getLogger(__name__)
 
 MOST_MODELS = 1000
 """Models of which is remembered what they do not take: clients can invent any number."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from antwort.backends.base import UNFINISHED, WholeCall, WholeTurn, quick_flush
-from antwort.backends.pieces import Pieces
+from antwort.backends.items import Pieces
 from antwort.backends.usage import logprobs_size
 from antwort.context import Sources
 from antwort.engine.history import model_items

@@ -10,7 +10,7 @@ from antwort.types import JSON
 from antwort.wire.client_tools import CALLS, ITEM_PREFIXES, OUTPUTS
 from antwort.wire.field_errors import check_shape, missing_parameter, read_type, unsupported_value, wrong_type
 from antwort.wire.ids import new_id
-from antwort.wire.text_formats import check_format
+from antwort.wire.strict_schemas import check_format
 
 if TYPE_CHECKING:
     from antwort.wire import item_shapes, tool_shapes

@@ -21,7 +21,7 @@ from antwort.wire.field_errors import (
 from antwort.wire.options import INCLUDES, ContextManagement, ConversationReference, TextConfig, is_include
 from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject
-from antwort.wire.text_formats import check_format, known_format
+from antwort.wire.strict_schemas import check_format, known_format
 
 NOTHING_INCLUDED: frozenset[str] = frozenset()
 """One for all requests: Python makes a new one each time."""

@@ -32,11 +32,10 @@ from antwort.provider import (
 from antwort.providers.code_interpreter.containers import About, Container, Containers
 from antwort.providers.code_interpreter.files import File
 from antwort.providers.code_interpreter.given_files import GivenFiles
-from antwort.providers.code_interpreter.memory import check_memory, memory_bytes
 from antwort.providers.code_interpreter.routes import READ, WRITE, ContainerRoutes
 from antwort.providers.code_interpreter.session import CodeOutcome, Session
 from antwort.providers.code_interpreter.sessions import Sessions
-from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
+from antwort.providers.code_interpreter.settings import CodeInterpreterSettings, check_memory, memory_bytes
 from antwort.providers.code_interpreter.tool import (
     DELETED,
     CodeTool,

@@ -23,9 +23,14 @@ from antwort.provider import (
 from antwort.providers.code_interpreter.containers import Container, Containers
 from antwort.providers.code_interpreter.files import File
 from antwort.providers.code_interpreter.given_files import GivenFiles
-from antwort.providers.code_interpreter.memory import MemoryLimit, check_memory, memory_bytes, memory_name
 from antwort.providers.code_interpreter.sessions import Sessions
-from antwort.providers.code_interpreter.settings import CodeInterpreterSettings
+from antwort.providers.code_interpreter.settings import (
+    CodeInterpreterSettings,
+    MemoryLimit,
+    check_memory,
+    memory_bytes,
+    memory_name,
+)
 from antwort.providers.code_interpreter.tool import check_wishes
 
 
@@ -190,6 +195,8 @@ _UPLOAD = {
 Limit = Annotated[int, Field(ge=1, le=100, description="How many at most.")]
 After = Annotated[str | None, Field(description="The last id of the page before.")]
 Order = Annotated[Literal["asc", "desc"], Field(description="By time of creation.")]
+
+
 T = TypeVar("T", ContainerObject, ContainerFile)
 
 

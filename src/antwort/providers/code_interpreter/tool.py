@@ -27,8 +27,8 @@ from antwort.provider import (
     without_middle,
 )
 from antwort.providers.code_interpreter.files import HOMES, ContainerFiles, File
-from antwort.providers.code_interpreter.memory import MEMORY_LIMITS
 from antwort.providers.code_interpreter.session import CodeOutcome
+from antwort.providers.code_interpreter.settings import MEMORY_LIMITS
 
 ITEM = "code_interpreter_call"
 _LONGEST_OUTPUT = 100_000

@@ -9,8 +9,7 @@ from pydantic import BeforeValidator
 from typing_extensions import override
 
 from antwort.provider import Context, Effect, Field, FunctionError, Provider, Scope, function
-from antwort.providers.user.routes import QuestionRoutes
-from antwort.providers.user.settings import UserSettings
+from antwort.providers.user.routes import QuestionRoutes, UserSettings
 from antwort.providers.user.webhook import Webhook, signing_key
 
 _MOST = 10_000_000

@@ -1,23 +1,132 @@
 """`/v1/questions`: what runs wait for, and how it is answered."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal, Self
 
-from msgspec import structs, to_builtins
+from msgspec import Meta, Struct, structs, to_builtins
+from pydantic import ConfigDict
 
 from antwort.provider import (
     BadRequestError,
+    BaseModel,
     ConflictError,
     Context,
+    Duration,
     Example,
     Field,
     NotFoundError,
     Provider,
+    Question,
     Questions,
+    SecretStr,
     ServiceUnavailableError,
+    Settings,
     route,
 )
-from antwort.providers.user.settings import UserSettings
-from antwort.providers.user.wire import ANSWERED, ASKED, AnswerQuestion, QuestionList, QuestionObject
+
+
+class QuestionObject(Struct, kw_only=True):
+    """Something that a run waits for somebody to say."""
+
+    id: str
+    object: Literal["question"] = "question"
+    created_at: int
+    kind: Annotated[Literal["question", "approval"], Meta(description="A question to answer, or a call to approve.")]
+    status: Literal["open", "answered", "expired", "cancelled"]
+    response_id: Annotated[str, Meta(description="The response that has asked.")]
+    run_id: Annotated[str, Meta(description="The response that goes on with the answer: that of the root agent.")]
+    call_id: str
+    body: Annotated[
+        dict[str, Any],
+        Meta(
+            description="`question`, `choices` and `default`; of a call to approve `name`, `arguments` and"
+            " `server_label`."
+        ),
+    ]
+    expires_at: int | None = None
+    answered_at: int | None = None
+    answer: str | None = None
+    approve: bool | None = None
+    reason: str | None = None
+
+    @classmethod
+    def of(cls, question: Question) -> Self:
+        """Return a question as it is shown."""
+        said = question.answer or {}
+        return cls(
+            id=question.id,
+            created_at=question.created_at,
+            kind=question.kind,
+            status=question.status,
+            response_id=question.response_id,
+            run_id=question.root_id,
+            call_id=question.call_id,
+            body=question.body,
+            expires_at=question.expires_at,
+            answered_at=question.answered_at,
+            answer=said.get("text"),
+            approve=said.get("approve"),
+            reason=said.get("reason"),
+        )
+
+
+class QuestionList(Struct, kw_only=True):
+    """A part of the list of questions."""
+
+    object: Literal["list"] = "list"
+    data: list[QuestionObject]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
+class AnswerQuestion(BaseModel):
+    """An answer: `answer` to a question, `approve` for a call."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    answer: str | None = Field(default=None, description="The answer to a question.")
+    approve: bool | None = Field(default=None, description="Whether a call may be made.")
+    reason: str | None = Field(default=None, description="Why not; the model reads it.")
+
+
+ASKED = QuestionObject(
+    id="question_0f2b7c1d9e",
+    created_at=1_767_225_600,
+    kind="question",
+    status="open",
+    response_id="resp_5d41402abc",
+    run_id="resp_5d41402abc",
+    call_id="call_7b52009b64",
+    body={"question": "Which colour?", "choices": ["blue", "red"]},
+)
+ANSWERED = structs.replace(ASKED, status="answered", answered_at=1_767_229_200, answer="blue")
+
+
+class WebhookSettings(Settings):
+    """Who is told about new questions."""
+
+    url: str = Field(description="The URL that gets a POST for each new question.", pattern=r"^https?://")
+    secret: SecretStr = Field(
+        min_length=16,
+        description="What messages are signed with: `whsec_` and base64, or another text of 16 characters or more.",
+    )
+    timeout: Duration = Field(default=10.0, description="Time it may take to answer.")
+    retry: Duration = Field(
+        default=15.0,
+        description="Time after which it is told again if it has not taken a message; later the pauses grow to 1h.",
+    )
+
+
+class UserSettings(Settings):
+    """What operators can set."""
+
+    webhook: WebhookSettings | None = Field(default=None, description="Who is told about new questions.")
+
+    expires_in: Duration | None = Field(
+        default=None,
+        description="How long a question waits for its answer, such as 3d, unless the model says so; for ever if none.",
+    )
+
 
 _ONE = "/v1/questions/{question_id}"
 _READ, _WRITE = "questions:read", "questions:write"

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from msgspec import to_builtins
 
 from antwort.provider import APIError, ConfigError, HttpClient, OutboundError, Question, Questions
-from antwort.providers.user.settings import WebhookSettings
-from antwort.providers.user.wire import QuestionObject
+from antwort.providers.user.routes import QuestionObject, WebhookSettings
 
 logger = logging.getLogger(__name__)
 

@@ -17,11 +17,13 @@ from antwort.provider import FunctionError
 from antwort.providers.variables.json_grammar import (
     CLOSING,
     ESCAPED,
+    EVERY,
     IN_STRING,
     LONGEST_ESCAPE,
     SPACE,
     STRING,
     WORD,
+    Step,
     end_of_container,
     is_name,
     likely_ends,
@@ -31,7 +33,6 @@ from antwort.providers.variables.json_grammar import (
     text_of_name,
     values_of,
 )
-from antwort.providers.variables.json_path import EVERY, Step
 
 _WINDOW = 64 * 1024
 """Bytes that are looked at together. More of them would not be quicker, and hold others up."""

@@ -30,10 +30,9 @@ from antwort.provider import (
     text_of,
     whole_characters,
 )
-from antwort.providers.variables.json_path import parse_path
+from antwort.providers.variables.json_grammar import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
-from antwort.providers.variables.routes import VariableRoutes
-from antwort.providers.variables.settings import VariablesSettings
+from antwort.providers.variables.routes import VariableRoutes, VariablesSettings
 
 _SHOWN_NAMES = 30
 _SAMPLES = 10

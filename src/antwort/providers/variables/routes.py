@@ -3,10 +3,12 @@
 from typing import Annotated, Literal
 
 from msgspec import Struct, to_builtins
+from pydantic import PositiveInt
 
 from antwort.provider import (
     BadRequestError,
     Context,
+    Duration,
     Example,
     Field,
     NotFoundError,
@@ -17,6 +19,7 @@ from antwort.provider import (
     Request,
     Response,
     ServiceUnavailableError,
+    Settings,
     ValueKind,
     Values,
     Variable,
@@ -25,7 +28,21 @@ from antwort.provider import (
     content_response,
     route,
 )
-from antwort.providers.variables.settings import VariablesSettings
+
+
+class VariablesSettings(Settings):
+    """How much of a variable a model reads at once."""
+
+    max_read: PositiveInt = Field(
+        default=4000, ge=500, description="Bytes of a value that a call returns unless it asks for another number."
+    )
+    max_limit: PositiveInt = Field(default=20_000, ge=500, description="Most bytes that a call can ask for.")
+    max_summarized: PositiveInt = Field(
+        default=50_000, ge=1000, description="Bytes that a model reads for a summary; of a larger value, samples."
+    )
+    expires_in: Duration | None = Field(
+        default=None, description="Time after which variables of a tenant expire that say nothing else."
+    )
 
 
 class VariableObject(Struct, kw_only=True):

@@ -33,9 +33,8 @@ from antwort.provider import (
     read_html,
 )
 from antwort.providers.web_search import report
-from antwort.providers.web_search.options import SearchOptions, Size
+from antwort.providers.web_search.options import SearchOptions, Size, normalised, within
 from antwort.providers.web_search.settings import WebSearchSettings
-from antwort.providers.web_search.urls import normalised, within
 
 _HTML = frozenset({"text/html", "application/xhtml+xml"})
 _TEXT = frozenset({"application/json", "application/xml", "application/yaml", "application/javascript", ""})

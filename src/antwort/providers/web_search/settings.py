@@ -7,7 +7,7 @@ from pydantic import PositiveInt, field_validator
 from antwort.extensions import SEARCH_ENGINES, Choice
 from antwort.provider import Field, SecretStr, Settings
 from antwort.providers.web_search.adapter import Retries, SafeSearch, SearchTime
-from antwort.providers.web_search.urls import domain
+from antwort.providers.web_search.options import domain
 
 
 class WebSearchSettings(Settings):

@@ -21,7 +21,7 @@ from antwort.storage.base import ConversationRecord, JournalEntry
 from antwort.storage.sql.conversations import already_there
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
-from antwort.web.pagination import After, Include, Limit, Order
+from antwort.web.parameters import After, Include, Limit, Order
 from antwort.web.routes import Route
 from antwort.wire.answers import Conversation, DeletedConversation, ItemList
 from antwort.wire.field_errors import wrong_prefix

@@ -31,6 +31,9 @@ from antwort.web.routes import AsgiRoute
 from antwort.wire.field_errors import no_json
 from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest
 
+logger = logging.getLogger(__name__)
+
+
 Fields = dict[str, msgspec.Raw]
 Link = tuple[str, str]
 """Where a URL stands, and the URL."""
@@ -273,9 +276,6 @@ def _is_link(text: str, naming: Naming) -> bool:
     if naming is Naming.MEDIA:
         return bool(_SCHEME.match(text) or (len(text) < _LONGEST_PATH and _PATH.match(text)))
     return bool(_ADDRESS.match(text))
-
-
-logger = logging.getLogger(__name__)
 
 
 EVENTS = "text/event-stream"

@@ -27,7 +27,7 @@ from antwort.types import JSON
 from antwort.web.answers import send_json, send_struct
 from antwort.web.asgi_scope import CONTEXT, EXCHANGE, named_headers
 from antwort.web.bodies import read_body, require_json
-from antwort.web.pagination import (
+from antwort.web.parameters import (
     After,
     Before,
     Include,

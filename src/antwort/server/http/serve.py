@@ -17,6 +17,9 @@ from antwort.server.http.client_connections import ConnectionRoom, Connections
 from antwort.server.http.common_state import CommonState, OpenConnection
 from antwort.server.http.protocol import HttpProtocol
 
+logger = logging.getLogger(__name__)
+
+
 _AT_ONCE = 64
 """Connections that are taken before others get their turn."""
 _NO_HANDLES = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
@@ -93,7 +96,6 @@ class Acceptor:
         task.add_done_callback(self._coming.discard)
 
 
-logger = logging.getLogger(__name__)
 _SPARE = 64
 """Handles for files, the database and whatever else is open."""
 

@@ -25,13 +25,16 @@ from antwort.observability import bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.server.body_limit import BodyBudget
 from antwort.server.http.sse import GRACE, Heartbeats
-from antwort.server.sockets.extension import TEXTS
 from antwort.server.sockets.memory import Memory
+from antwort.server.sockets.protocol import TEXTS
 from antwort.storage.base import ACTIVE
 from antwort.web.answers import as_api_error
 from antwort.web.bodies import check_values
 from antwort.wire.field_errors import no_json
 from antwort.wire.requests import CreateResponse, decode_create
+
+logger = logging.getLogger(__name__)
+
 
 Fields = dict[str, msgspec.Raw]
 SendMessages = Callable[[list[bytes]], Awaitable[None]]
@@ -238,8 +241,6 @@ class MessageStream:
         finally:
             self._beating = False
 
-
-logger = logging.getLogger(__name__)
 
 GOING_AWAY = 1001
 BROKEN = 1011

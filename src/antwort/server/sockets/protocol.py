@@ -15,11 +15,16 @@ from websockets.protocol import OPEN
 
 from antwort.errors import BadRequestError
 from antwort.server.http.common_state import CommonState
-from antwort.server.sockets.extension import TEXTS
+
+logger = logging.getLogger(__name__)
+
+
+TEXTS = "antwort.texts"
+"""An extension of `websocket.send`: several messages at once, each as the bytes of its text, leave in one write."""
+
 
 _UNTOLD = ("without completing handshake", "Invalid UTF-8 sequence")
 
-logger = logging.getLogger(__name__)
 logger.setLevel(logging.WARNING)
 # uvicorn takes a handshake that was refused with an answer of its own for one that was forgotten, and a client's text
 # that is not UTF-8 for an error of the server's, with a traceback. The client is told: its connection ends with 1007.

@@ -44,9 +44,11 @@ from antwort.providers.file_search.vectors.pgvector import statements
 from antwort.providers.file_search.vectors.pgvector.statements import Vector, VectorDumper
 from antwort.providers.file_search.vectors.points import batches, by_chunk, unique
 
+T = TypeVar("T")
+
+
 logger = logging.getLogger(__name__)
 
-T = TypeVar("T")
 
 _EXPECTED = re.compile(r"expected (\d+) dimensions, not (\d+)")
 _DIFFERENT = re.compile(r"different \w+ dimensions (\d+) and (\d+)")
