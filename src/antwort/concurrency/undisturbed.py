@@ -7,6 +7,7 @@ the exception would be taken for a failure, after which one tries again.
 import asyncio
 import logging
 from collections.abc import Awaitable
+from functools import partial
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -21,14 +22,29 @@ async def undisturbed(work: Awaitable[T]) -> T:
     """
     future = asyncio.ensure_future(work)
     try:
-        return await asyncio.shield(future)
+        await _end_of(future)
     except asyncio.CancelledError as cancelled:
         while not future.done():
             try:
-                await asyncio.wait({future})
+                await _end_of(future)
             except asyncio.CancelledError:
                 continue
         raise cancelled from _failure(future)
+    if future.cancelled():
+        raise asyncio.CancelledError from _failure(future)
+    return future.result()
+
+
+def _end_of(work: asyncio.Future[T]) -> asyncio.Future[None]:
+    """Return what is done when some work is, and can be cancelled without it; `asyncio.shield` costs more."""
+    ended: asyncio.Future[None] = work.get_loop().create_future()
+    work.add_done_callback(partial(_tell, ended))
+    return ended
+
+
+def _tell(ended: asyncio.Future[None], _work: object) -> None:
+    if not ended.done():
+        ended.set_result(None)
 
 
 def _failure(work: asyncio.Future[T]) -> BaseException | None:

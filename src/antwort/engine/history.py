@@ -162,21 +162,21 @@ def _add_call(call: CallRecord, items: list[JSON], outputs: list[JSON], late: se
     if call.said_before:
         late.add(call_id)
     else:
-        arguments = _as_shown(shown, "arguments", call.arguments)
+        arguments = call.arguments if shown is None else _as_shown(shown, "arguments", call.arguments)
         items.append({"type": "function_call", "call_id": call_id, "name": call.name, "arguments": arguments})
     if output is None:
         if call.waiting is not None:
             return  # whoever continues it brings the answer
         output = INTERRUPTED
-    content: str | list[JSON] = _as_shown(shown, "output", output)
+    content: str | list[JSON] = output if shown is None else _as_shown(shown, "output", output)
     if call.images is not None and (shown is None or "output" not in shown):
         content = [{"type": "input_text", "text": output}, *call.images]
     outputs.append({"type": "function_call_output", "call_id": call_id, "output": content})
 
 
-def _as_shown(shown: JSON | None, name: str, text: str) -> str:
+def _as_shown(shown: JSON, name: str, text: str) -> str:
     """Return what the model reads of arguments or of an output."""
-    return text if shown is None or name not in shown else msgspec.json.encode(shown[name]).decode()
+    return text if name not in shown else msgspec.json.encode(shown[name]).decode()
 
 
 def _told(note: str) -> JSON:

@@ -414,14 +414,14 @@ class Http1Connection(asyncio.Protocol):
             self.rest()
         unpacker = self._unpacker
         if self._reusable and not self._body and not self._unsent and (unpacker is None or not unpacker.rest):
-            self.idle_since = monotonic()
             self._client.keep(self)
         else:
             self.transport.abort()
             if self.error is not None:
                 self.error = ClosedError("ended")  # one that was raised has the frames that have us
-        tenant, self.tenant = self.tenant, None
+        tenant = self.tenant
         if tenant is not None:
+            self.tenant = None
             self._client.slots.give_back(tenant)
 
     def news(self) -> asyncio.Future[None]:
@@ -534,6 +534,7 @@ class Http1Client:
         if self._loop is None:
             connection.transport.abort()
             return
+        connection.idle_since = monotonic()
         self.idle.append(connection)
         if self._shrinking is None:
             self._shrinking = self._loop.call_later(MAX_IDLE, self._shrink, self._loop)

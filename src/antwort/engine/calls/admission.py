@@ -60,14 +60,16 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
             return f"{name} may not be called now."
         if not target.is_direct:
             return f"{name} may only be called by a program."
-        return self.ending_refusal(target, (call.name for call in turn))
+        if target.spec is None or not target.spec.ends_agent:  # as nearly all
+            return None
+        return self.ending_refusal([call.name for call in turn])
 
-    def ending_refusal(self, target: Target, turn: Iterable[str]) -> str | None:
-        """Return why a call may not end the agent, if it would: somebody has to say something after its turn.
+    def ending_refusal(self, turn: Iterable[str]) -> str | None:
+        """Return why a call may not end the agent, which it would do: somebody has to say something after its turn.
 
         `turn` are the functions that the model calls in it.
         """
-        if target.spec is None or not target.spec.ends_agent or self._plan.response.background:
+        if self._plan.response.background:
             return None
         targets = [self._plan.toolset.targets.get(name) for name in turn]
         if not any(other is not None and (other.suspends or self.needs_approval(other)) for other in targets):
@@ -91,7 +93,10 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         spec, plan = target.spec, self._plan
         if spec is None:
             return False
-        return needs_approval(spec, plan.approval) or any(needs_approval(spec, said) for said in plan.approvals_above)
+        if needs_approval(spec, plan.approval):
+            return True
+        above = plan.approvals_above
+        return bool(above) and any(needs_approval(spec, said) for said in above)
 
     def _hindrance(self, target: Target, *, asks: bool) -> str | None:
         """Return why nobody can be waited for here, if that is so."""

@@ -52,7 +52,8 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             call = self._begin(made, calls, choice)
             if call.record.waiting is None:
                 ready.append(call)
-            if call.spec is None or not call.spec.attach:  # others find again what they have begun
+            spec = call.spec
+            if spec is None or not spec.attach:  # others find again what they have begun
                 watched[made.name, made.arguments] = call.record
         if self._life.is_followed:
             self._life.before_write()
@@ -235,7 +236,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         """Take a call into the journal, with an item that nobody was told of yet."""
         hosted = None if target is None or refusal is not None else target.hosted
         item = call_item(record, hosted)
-        return self._life.begin(record, target, item, refusal=refusal, attached=attached)
+        return self._life.begin(record, target, item, refusal=refusal, attached=attached, hosted=hosted)
 
     def _shown(self, call: ServerCall) -> ServerCall:
         """Tell of a call that begins, and of its phases, if clients see it."""
@@ -305,14 +306,16 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
 
     def _begun_before(self, record: CallRecord, entry: JournalEntry, position: int) -> ServerCall:
         """Return a call that another process has begun."""
+        target = self._life.plan.toolset.targets.get(record.name)
         return ServerCall(
             record,
             entry,
-            self._life.plan.toolset.targets.get(record.name),
+            target,
             self._life.plan.ctx.sources.noting(),
             position,
             output_index=self._life.emitter.replace(entry.item),
             attached=True,
+            hosted=None if target is None else target.hosted,
         )
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:

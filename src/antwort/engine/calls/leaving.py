@@ -96,9 +96,14 @@ class LeavingCalls(msgspec.Struct, eq=False):
     @property
     def said(self) -> int:
         """Characters that calls of the response have brought into the window, about."""
-        calls = [call for _, _, call in self._calls()]
-        images = sum(len(call.images) for call in calls if call.images)
-        return _IMAGE * images + sum(len(call.arguments) + len(call.output or "") for call in calls)
+        size = 0
+        for entry in self._journal.said():
+            call = entry.call
+            if call is not None and _is_in_window(entry, call):
+                size += len(call.arguments) + len(call.output or "")
+                if call.images:
+                    size += _IMAGE * len(call.images)
+        return size
 
     async def leave(self, room: WindowRoom) -> bool:
         """Let calls of earlier turns leave, the oldest first, until there is room; return whether any has."""
@@ -140,10 +145,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
         return [
             _Over(position, entry, call)
             for position in range(self._journal.given, len(entries))
-            if (call := (entry := entries[position]).call) is not None
-            and call.is_over
-            and call.left is None
-            and entry.direction == "output"
+            if (call := (entry := entries[position]).call) is not None and _is_in_window(entry, call)
         ]
 
     def _shortened(
@@ -243,6 +245,11 @@ class _Over(NamedTuple):
     position: int
     entry: JournalEntry
     call: CallRecord
+
+
+def _is_in_window(entry: JournalEntry, call: CallRecord) -> bool:
+    """Tell whether a call is over, and read by the model itself."""
+    return call.output is not None and call.left is None and entry.direction == "output"
 
 
 def _said(call: CallRecord, name: str) -> str:

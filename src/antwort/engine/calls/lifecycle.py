@@ -61,16 +61,13 @@ class ServerCall(msgspec.Struct, frozen=True):
     """Where its item stands in the output; -1 if it has none."""
     attached: bool = False
     """Whether it was begun before, and goes on now."""
+    hosted: HostedTool | None = None
+    """How the function shows itself to clients, if it does."""
 
     @property
     def spec(self) -> FunctionSpec | None:
         """What is known of the function, if it is one of ours."""
         return None if self.target is None else self.target.spec
-
-    @property
-    def hosted(self) -> HostedTool | None:
-        """How the function shows itself to clients, if it does."""
-        return None if self.target is None else self.target.hosted
 
 
 class NextStep(Enum):
@@ -137,11 +134,12 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         *,
         refusal: str | None = None,
         attached: bool = False,
+        hosted: HostedTool | None = None,
     ) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
         entry = JournalEntry(direction, item, visible=False, call=record)
         position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
-        return ServerCall(record, entry, target, sources, position, refusal, attached=attached)
+        return ServerCall(record, entry, target, sources, position, refusal, -1, attached, hosted)
 
     def ask_approval(self, record: CallRecord, target: Target) -> None:
         """Let a call wait for somebody to say that it may be made."""

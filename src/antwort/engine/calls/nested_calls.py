@@ -122,7 +122,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             self._check_open()
             asks, refusal = self._asks(target), None
             if target.spec is not None and target.spec.ends_agent:
-                refusal = life.admission.ending_refusal(target, self._turn)
+                refusal = life.admission.ending_refusal(self._turn)
             refusal = refusal or life.admission.nested_refusal(target, asks=asks)
             call = life.begin(record, target, {"id": new_id("afc"), "type": OWN}, NESTED, refusal=refusal)
             self._positions[record.call_id] = call.position

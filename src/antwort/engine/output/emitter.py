@@ -200,8 +200,8 @@ class Emitter:
         """Take a turn that came as a whole: if nobody is told of its pieces, it is not taken apart."""
         text, calls = turn.text or "", turn.calls
         size = len(text)
-        if calls:
-            size += sum(len(call.arguments) for call in calls)
+        for call in calls:
+            size += len(call.arguments)
         # How an item was cut off is known when the turn ends.
         if self.events.enabled or turn.reason in CUT_SHORT or size > self._room:
             turn.feed(self)

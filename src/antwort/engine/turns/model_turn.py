@@ -180,11 +180,6 @@ class ModelTurns(msgspec.Struct, eq=False):
     def _truncates(self) -> bool:
         return self._plan.response.truncation == "auto"
 
-    @property
-    def _is_watched(self) -> bool:
-        """Whether a window is looked at before it is sent, however short it may be."""
-        return self._truncates or self._plan.max_window is not None
-
     async def _run_traced(self, run: _Run, request: ModelRequest, sink: TurnSink) -> None:
         with telemetry.open_turn_span(self._parts.tracer, self._plan) as span:
             request.headers = self._parts.tracer.headers()
@@ -193,7 +188,9 @@ class ModelTurns(msgspec.Struct, eq=False):
 
     async def _run_fitted(self, request: ModelRequest, sink: TurnSink) -> None:
         shorter = request
-        if self._is_watched or self._looked or self._leaving.said > _MUCH_SAID:
+        plan = self._plan
+        is_watched = plan.max_window is not None or plan.response.truncation == "auto"
+        if is_watched or self._looked or self._leaving.said > _MUCH_SAID:  # a short one is sent without a look
             shorter = await self._fitted(request)
         for attempt in range(_ATTEMPTS):
             try:

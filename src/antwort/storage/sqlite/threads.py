@@ -170,7 +170,7 @@ class SqliteWriter(_SqliteThreads):
 
 def _has_no_room(jobs: Sequence[DatabaseJob[Any]]) -> bool:
     """Tell whether a job met a full disk."""
-    return any(isinstance(job.error, StoreFullError) for job in jobs)
+    return StoreFullError in {type(job.error) for job in jobs}
 
 
 def _do_again(database: SqliteDatabase, jobs: Sequence[DatabaseJob[Any]]) -> None:
