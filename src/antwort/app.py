@@ -139,6 +139,11 @@ class Antwort:
             raise
 
     @property
+    def conflicts(self) -> Sequence[str]:
+        """Names of providers and extensions that several packages bring, and which of them is used."""
+        return self._catalogue.conflicts
+
+    @property
     def _is_demo(self) -> bool:
         return not self._is_given and is_demo(self.config)
 

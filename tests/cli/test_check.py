@@ -12,6 +12,8 @@ from tests.providers.web_search.stage import found
 from tests.support.s3 import Bucket
 from tests.support.site import Reply, Site
 
+import antwort
+from antwort.search.web import SEARCH_ENGINES
 from antwort.testing import ScriptServer
 
 VARIABLES = "store_set, store_get, store_ref, store_list, store_summarize, store_append, store_delete"
@@ -76,6 +78,75 @@ def test_all_problems_of_the_file_are_shown_one_line_each(cli: Cli, config: Writ
     first, second = result.stderr.splitlines()
     assert first == "antwort: antwort.yaml:2: server.prot: unknown key; did you mean 'port'?"
     assert second.startswith("antwort: antwort.yaml:3: server.port: ")
+
+
+def test_problems_of_providers_are_told_beside_those_of_the_rest(
+    cli: Cli, config: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config(
+        """
+        server:
+          prot: 1
+        auth:
+          api_keys: 7
+        providers:
+          basics:
+            enabled: true
+            colour: red
+          web_serch:
+            enabled: true
+          user:
+            enabled: perhaps
+            colour: blue
+          files:
+            enabled: true
+            colour: ${MISSING_COLOUR}
+        """
+    )
+    monkeypatch.setenv("ANTWORT_PROVIDERS__VARIABLES__COLOUR", "green")
+    result = cli("check")
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert [line.split(": ")[2] for line in result.stderr.splitlines()] == [
+        "server.prot",
+        "auth.api_keys",
+        "providers.user.enabled",
+        "providers.files.colour",
+        "providers.basics.settings.colour",
+        "providers.web_serch",
+    ]
+
+
+def test_without_the_folder_of_plug_ins_nothing_is_said_of_providers(cli: Cli, config: Write) -> None:
+    config("plugins_dir: [7]\nproviders:\n  mine:\n    enabled: true\n")
+    (line,) = cli("check").stderr.splitlines()
+    assert "plugins_dir" in line
+
+
+def test_an_extension_that_two_packages_bring_is_told_with_both(
+    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("zeta", "acme"):
+        folder = tmp_path / "site" / f"{name}-1.0.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n")
+        (folder / "entry_points.txt").write_text(
+            f"[antwort.search_engines]\nnotes = {name}.notes:Notes\nbrave = {name}.brave:Brave\n"
+        )
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    result = cli("check")
+    own = f"antwort {antwort.__version__}"
+    conflicts = [
+        f"'{name}' of antwort.search_engines is brought by {first} and again by {second} 1.0; the first one is used, "
+        f"and use: '{second}.{name}:{name.title()}' means the other"
+        for name, first, second in (("brave", own, "acme"), ("notes", "acme 1.0", "zeta"), ("brave", own, "zeta"))
+    ]
+    (told,) = [line for line in result.stdout.splitlines() if line.startswith("ok  names: ")]
+    conflicts = [conflict.removeprefix("'") for conflict in conflicts]
+    assert sorted(told.removeprefix("ok  names: '").split("; '")) == sorted(conflicts)
+    assert all(conflict in result.stderr for conflict in conflicts)
+    Path("antwort.yaml").write_text("strict_names: true\n")
+    assert (cli("check").exit_code, "(strict_names is on)" in cli("check").stderr) == (2, True)
+    assert SEARCH_ENGINES.find("notes").origin == "acme 1.0"
 
 
 def test_problems_as_json_have_their_place(cli: Cli, config: Write) -> None:

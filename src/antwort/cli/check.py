@@ -16,7 +16,7 @@ from antwort.backends.findings import Finding, ask, counted_models, with_cure
 from antwort.cli.banner import named_models
 from antwort.cli.event_loop import leaving_by_signals
 from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, probe_option
-from antwort.cli.options import config_options, json_option, load
+from antwort.cli.options import config_options, json_option, load, load_rest
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
 from antwort.errors import ConfigError, NotFoundError, ServiceUnavailableError
@@ -74,6 +74,8 @@ def check(ctx: click.Context, *, as_json: bool, no_probe: bool) -> None:
         loaded = load(ctx)
     except ConfigError as error:
         report.add(error)
+        if (rest := load_rest(ctx)) is not None:
+            _examine_apart(rest, report)
     else:
         choice = ModelChoice(loaded)
         try:
@@ -105,6 +107,8 @@ async def _examine(loaded: LoadedConfig, report: CheckReport, choice: ModelChoic
         _examine_apart(loaded, report)
         return
     report.parts["authentication"] = app.chain.describe()
+    if app.conflicts:
+        report.parts["names"] = "; ".join(app.conflicts)
     report.attempt(partial(_examine_storage, loaded.config, report))
     try:
         await _examine_files(loaded.config, report)

@@ -7,7 +7,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import click
 
-from antwort.config import LoadedConfig, Override, load_config
+from antwort.config import LoadedConfig, Override, load_config, load_right_parts
 from antwort.observability import configure_logging
 
 P = ParamSpec("P")
@@ -82,6 +82,11 @@ def load(ctx: click.Context) -> LoadedConfig:
     for warning in loaded.warnings:
         click.echo(f"antwort: warning: {warning}", err=True)
     return loaded
+
+
+def load_rest(ctx: click.Context) -> LoadedConfig | None:
+    """Load what is right of a configuration that cannot be loaded, so that it can be examined; None if nothing is."""
+    return load_right_parts(ctx.meta.get(_FILE), overrides=ctx.meta.get(_OVERRIDES, ()))
 
 
 def configured(command: Callable[Concatenate[LoadedConfig, P], None]) -> Callable[P, None]:

@@ -23,7 +23,7 @@ from antwort.config.engine import (
     StorageConfig,
 )
 from antwort.config.extensions import ExtensionKind
-from antwort.config.load import LoadedConfig, Override, load_config, validate_settings
+from antwort.config.load import LoadedConfig, Override, load_config, load_right_parts, validate_settings
 from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
 from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.server import (
@@ -76,6 +76,7 @@ __all__ = [
     "commented_config",
     "is_duration",
     "load_config",
+    "load_right_parts",
     "mask_urls",
     "named_paths",
     "read_age",

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, distribution, distributions
 from pathlib import Path
@@ -21,6 +21,8 @@ _OF_EXTRA = re.compile(
     r"^Requires-Dist: (?P<name>[\w.-]+)[^;\n]*;.*\bextra == ['\"](?P<extra>[\w.-]+)['\"]", re.MULTILINE
 )
 """How the metadata of a package names another one that an extra asks for."""
+_OF_PROVIDERS = (f"{DISTRIBUTION}.provider", f"{DISTRIBUTION}.default_providers")
+"""What groups begin with that have no extensions."""
 
 
 class Package(Struct, frozen=True):
@@ -67,6 +69,21 @@ def packages() -> list[Package]:
             package = Package.of(installed)
             found.setdefault(package.name, package)
     return sorted(found.values(), key=lambda package: (not package.is_own, package.name))
+
+
+def rivals(found: Iterable[Package]) -> Iterator[str]:
+    """Tell of extensions that several packages bring under one name, in the order in which they are looked through."""
+    first: dict[tuple[str, str], Package] = {}
+    for package in found:
+        for point in package.declared:
+            if not point.group.startswith(f"{DISTRIBUTION}.") or point.group.startswith(_OF_PROVIDERS):
+                continue
+            used = first.setdefault((point.group, point.name), package)
+            if used is not package:
+                yield (
+                    f"'{point.name}' of {point.group} is brought by {used} and again by {package}; the first one is "
+                    f"used, and use: '{point.module}:{point.attr}' means the other"
+                )
 
 
 def has_extra(package: str, extra: str) -> bool:

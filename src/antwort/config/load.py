@@ -34,6 +34,7 @@ _OF_KUBERNETES = compiled_on_use(r"service_(host|port(_\w+)?)|port_\d+_(tcp|udp)
 """What Kubernetes puts into the pods beside a service called antwort."""
 
 _PREFIX = "ANTWORT_"
+_PLUGINS = "plugins_dir"
 S = TypeVar("S", bound=BaseModel)
 
 
@@ -187,15 +188,56 @@ def load_config(
 
     Without a path the file is `$ANTWORT_CONFIG`, else `antwort.yaml` in the working folder if there is one.
     """
-    environ = os.environ if environ is None else environ
+    file, layer = _stacked(path, os.environ if environ is None else environ, overrides)
+    layer.warn_of_entries_left_off()
+    return LoadedConfig(_validated(layer), file, tuple(layer.warnings), layer.origins)
+
+
+def load_right_parts(
+    path: Path | str | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Iterable[Override] = (),
+) -> LoadedConfig | None:
+    """Load a configuration without what is wrong in it: sections, and of `providers` entries.
+
+    It is there to be examined, not to be served. None if the file cannot be read, or if what is wrong decides what
+    other parts mean.
+    """
+    try:
+        file, layer = _stacked(path, os.environ if environ is None else environ, overrides)
+    except ConfigError:
+        return None
+    wrong = [problem.key.split(".") for problem in layer.problems]
+    try:
+        Config.model_validate(layer.values)
+    except ValidationError as error:
+        wrong += [[str(part) for part in one["loc"]] for one in error.errors()]
+    for section, *names in filter(None, wrong):
+        entries = layer.values.get(section)
+        if section == _PLUGINS:  # without it nobody knows which providers there are
+            return None
+        if section != "providers" or not names or not isinstance(entries, dict):
+            layer.values.pop(section, None)
+        else:
+            entries.pop(names[0], None)
+    try:
+        return LoadedConfig(Config.model_validate(layer.values), file, (), layer.origins)
+    except ValidationError:
+        return None
+
+
+def _stacked(
+    path: Path | str | None, environ: Mapping[str, str], overrides: Iterable[Override]
+) -> tuple[Path | None, Layer]:
+    """Read the file, the environment and flags, and lay them on each other."""
     file = find_file(Path(path) if isinstance(path, str) else path, environ)
     layer = Layer() if file is None else read_file(file, environ)
     layer.canonicalise()
     for above in (read_environment(environ, layer.values), read_overrides(overrides)):
         above.canonicalise()
         layer.stack(above)
-    layer.warn_of_entries_left_off()
-    return LoadedConfig(_validated(layer), file, tuple(layer.warnings), layer.origins)
+    return file, layer
 
 
 def validate_settings(

@@ -152,7 +152,7 @@ class Config(Settings):
     plugins_dir: UserPath | None = Field(default=None, description="Folder whose Python files may hold providers.")
     strict_names: bool = Field(
         default=False,
-        description="Refuse to start when two providers claim the same name, instead of the first winning.",
+        description="Refuse to start when two providers or extensions claim one name, instead of the first winning.",
     )
     server: ServerConfig = Field(default=ServerConfig(), description="The HTTP server.")
     auth: AuthConfig = Field(default=AuthConfig(), description="Who may call the server.")

@@ -61,6 +61,7 @@ class Catalogue:
     ) -> None:
         self._found: dict[str, Found] = {}
         self.conflicts: list[str] = []
+        """Names of providers and extensions that are brought twice, with who brings them and which is used."""
         self._watch = SlowWatch()
         for name, factory in (factories or {}).items():
             self._add(Found(name, "register_factory", partial(_itself, factory)))
@@ -69,6 +70,7 @@ class Catalogue:
         for package in packages:
             for point in sorted(package.points(GROUP), key=attrgetter("name")):
                 self._add(Found(point.name, str(package), point.load, package.is_own))
+        self.conflicts += installed.rivals(packages)
         self.plugins = tuple(self._add_plugins(plugins_dir)) if plugins_dir is not None else ()
         self.defaults = tuple(point.name for point in _points(own, DEFAULT_GROUP))
         self._on_demand = [
