@@ -16,6 +16,7 @@ from tests.support.site import Reply, Site
 from antwort import Antwort
 from antwort.config import Config
 from antwort.providers.image_generation import ImageGeneration
+from antwort.providers.image_generation.server import decoded
 from antwort.testing import ScriptServer, Turn, call, lint_stream, turn
 from antwort.testing.images import point
 from antwort.types import JSON
@@ -335,6 +336,35 @@ def test_pictures_that_are_changed_have_no_more_bytes_together_than_one_may_have
         error = made(create(stage, False, input=[two], tools=[tool])).error
     assert error.message == f"The images of the conversation, with the mask, have more than {2 * size - 1:,} bytes."
     assert len(images.images) == 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+async def test_large_pictures_are_decoded_while_others_have_their_turns(*, strict: bool) -> None:
+    data = bytes(range(256)) * 8192 + b"and one more"
+    encoded = base64.b64encode(data).decode()
+    decoding = asyncio.ensure_future(decoded(encoded, strict=strict))
+    await asyncio.sleep(0)
+    assert not decoding.done(), "it was decoded on the event loop"
+    assert await decoding == data
+
+
+async def test_what_does_not_belong_to_a_picture_is_passed_over_wherever_it_is_cut() -> None:
+    data = bytes(range(256)) * 8192
+    lines = base64.encodebytes(data).decode()
+    assert await decoded(lines, strict=False) == data
+    assert await decoded(lines[:77], strict=False) == data[:57]
+    for text in (lines, lines[:77]):
+        with pytest.raises(ValueError, match=r".+"):
+            await decoded(text)
+    with pytest.raises(ValueError, match=r"base64"):
+        await decoded(base64.b64encode(data).decode()[:-3] + "\n", strict=False)
+
+
+def test_what_is_no_option_of_the_tool_is_left_alone_as_at_openai(tmp_path: Path) -> None:
+    with staged(tmp_path) as (stage, images):
+        response = create(stage, False, input="Paint.", tools=[{**TOOL, "style": "vivid", "n": 2}])
+    assert made(response).status == "completed"
+    assert images.images == [{"prompt": "a cat", "model": "painter"}]
 
 
 def test_no_more_of_a_file_is_read_than_there_is_room_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

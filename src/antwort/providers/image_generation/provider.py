@@ -3,7 +3,6 @@
 import asyncio
 import binascii
 import math
-from base64 import b64decode
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Annotated, Any
 
@@ -24,7 +23,14 @@ from antwort.provider import (
     ToolResult,
     function,
 )
-from antwort.providers.image_generation.server import ImageServer, ImageServerError, InputFile, Order, Picture
+from antwort.providers.image_generation.server import (
+    ImageServer,
+    ImageServerError,
+    InputFile,
+    Order,
+    Picture,
+    decoded,
+)
 from antwort.providers.image_generation.settings import ImageGenerationSettings
 from antwort.providers.image_generation.tool import LIKE, SHOWN, ImageTool, ImageToolOptions, with_given
 
@@ -140,7 +146,7 @@ class ImageGeneration(Provider[ImageGenerationSettings]):
         url, file_id = part.get("image_url"), part.get("file_id")
         if isinstance(url, str) and url.startswith("data:"):
             try:
-                data = b64decode(url.partition(",")[2])
+                data = await decoded(url.partition(",")[2], strict=False)
             except (binascii.Error, ValueError):
                 raise ImageServerError("An image of the conversation cannot be read: it is not base64.") from None
         elif isinstance(url, str) and url:

@@ -39,6 +39,8 @@ _BESIDES = 1024**2
 """Bytes of an answer besides its pictures."""
 _AT_ONCE = 1024**2
 """Characters of a picture that are decoded at once: nobody else runs meanwhile."""
+_FOREIGN = re.compile(r"[^A-Za-z0-9+/=]+")
+"""What does not belong to base64."""
 _LIKE = re.compile(r"[a-zA-Z0-9._-]{1,40}")
 
 
@@ -214,7 +216,7 @@ async def _picture(found: Any, around: Any, max_bytes: int) -> Picture:
     if isinstance(encoded, str) and len(encoded) > _encoded_size(max_bytes):
         raise _too_large()
     try:
-        data = await _decoded(encoded) if isinstance(encoded, str) else b""
+        data = await decoded(encoded) if isinstance(encoded, str) else b""
     except (binascii.Error, ValueError):
         data = b""
     if not isinstance(encoded, str) or not data:
@@ -235,14 +237,27 @@ async def _picture(found: Any, around: Any, max_bytes: int) -> Picture:
     )
 
 
-async def _decoded(encoded: str) -> bytes:
-    """Return what is written in base64, decoded on a thread if it is much; a ValueError if it is none."""
+async def decoded(encoded: str, *, strict: bool = True) -> bytes:
+    """Return what is written in base64, decoded on a thread if it is much; a ValueError if it is none.
+
+    What does not belong to it, such as ends of lines, is passed over unless it is `strict`.
+    """
     if len(encoded) <= _AT_ONCE:
-        return b64decode(encoded, validate=True)
-    starts = range(0, len(encoded), _AT_ONCE)
-    return await asyncio.to_thread(
-        lambda: b"".join(b64decode(encoded[start : start + _AT_ONCE], validate=True) for start in starts)
-    )
+        return b64decode(encoded, validate=strict)
+    return await asyncio.to_thread(_in_pieces, encoded, strict)
+
+
+def _in_pieces(encoded: str, strict: bool) -> bytes:
+    """Decode in pieces, so that other threads have their turns."""
+    pieces, rest = list[bytes](), ""
+    for start in range(0, len(encoded), _AT_ONCE):
+        piece = encoded[start : start + _AT_ONCE]
+        if not strict:
+            piece = rest + _FOREIGN.sub("", piece)
+            whole = len(piece) - len(piece) % 4
+            piece, rest = piece[:whole], piece[whole:]
+        pieces.append(b64decode(piece, validate=strict))
+    return b"".join([*pieces, b64decode(rest)])
 
 
 def _encoded_size(size: int) -> int:
