@@ -1,7 +1,9 @@
 """What people ask in their first hour: the demo model does it rightly, or says what it is and how to get a model."""
 
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from tests.backends.demo.conftest import MAIL, SHOUT, ask, call, output
 
@@ -11,6 +13,7 @@ from antwort.config import Config, ProviderConfig
 from antwort.context import Context
 from antwort.providers.file_search.report import results
 from antwort.providers.file_search.search import SearchOutcome
+from antwort.testing import running
 from antwort.types import JSON
 
 NOTHING: list[tuple[str, dict[str, Any]]] = []
@@ -234,7 +237,56 @@ QUESTIONS: dict[str, list[tuple[str, dict[str, Any]]]] = {
     "Run tests": NOTHING,
     "Run away (quickly)": NOTHING,
     "Don't run print(1)": NOTHING,
+    # maths in words
+    "two plus two": calculates("2 + 2"),
+    "What is seven times eight?": calculates("7 * 8"),
+    "twenty-five times four": calculates("25 * 4"),
+    "What is one hundred divided by twenty?": calculates("100 / 20"),
+    "What is the sum of 3 and 4?": calculates("3 + 4"),
+    "What is the difference between 10 and 4?": calculates("10 - 4"),
+    "calculate the average of 3, 5 and 8": calculates("(3 + 5 + 8) / 3"),
+    "Half of 90, please": calculates("90 / 2"),
+    "twice 21": calculates("2 * 21"),
+    "Use the calculator to compute 3*4": calculates("3*4"),
+    "Why is one plus one two?": NOTHING,
+    "What is one?": NOTHING,
+    "convert 10 km to miles": NOTHING,
+    "what's 100 usd in eur": NOTHING,
+    # other languages
+    "Hallo! Was ist 12*7?": calculates("12*7"),
+    "Wie viel ist 12 mal 7?": calculates("12 * 7"),
+    "Combien font 12*7 ?": calculates("12*7"),
+    "¿Cuánto es 12*7?": calculates("12*7"),
+    "Wie spät ist es?": tells_time(),
+    "Quelle heure est-il à Paris ?": tells_time("Europe/Paris"),
+    "Hallo": NOTHING,
+    "Bonjour !": NOTHING,
+    "こんにちは": NOTHING,
+    "Привет, как дела?": NOTHING,
+    "Wer bist du?": NOTHING,
+    "Was kannst du?": NOTHING,
+    "你是谁": NOTHING,
+    # what a server may have, and this one has not
+    "Draw a cat": NOTHING,
+    "Can you make a picture of a dog?": NOTHING,
+    "Draw a conclusion from this": NOTHING,
+    "read file x": NOTHING,
+    "open /etc/passwd": NOTHING,
+    "What's the weather?": NOTHING,
+    "set a timer for 5 minutes": NOTHING,
+    # talk, and code
+    "Which model are you?": NOTHING,
+    "Are you GPT-4?": NOTHING,
+    "Who made you?": NOTHING,
+    "good afternoon": NOTHING,
+    "And in London?": NOTHING,
+    "continue": NOTHING,
+    "def f(x): return x*2. What is f(3)?": NOTHING,
+    "What does list(map(str, [1,2])) return?": NOTHING,
+    "SELECT * FROM users": NOTHING,
+    "lorem ipsum dolor " * 3000: NOTHING,
     # what is no question at all
+    "": NOTHING,
     "?": NOTHING,
     "🙂": NOTHING,
     "\"'; DROP TABLE users; --": NOTHING,
@@ -280,6 +332,11 @@ async def test_an_ordinary_question_is_answered_rightly_or_not_at_all(question: 
         ("Notify me: dinner is ready", "“Notify me: dinner is ready”."),
         ("What does calculate do?", "“What does calculate do”."),
         ("run_program", "“run_program”: run_program needs code."),
+        (
+            "Draw a cat",
+            "“Draw a cat”: it draws only where an image server is configured, with the provider image_generation.",
+        ),
+        ("Draw a conclusion from this", "“Draw a conclusion from this”."),
         ("use store_set x", "“use store_set x”: store_set needs key, value."),
         ("use calculate with 2*8 eggs", "“use calculate with 2*8 eggs”."),
         ("use store_set with key x", "“use store_set with key x”: store_set needs value."),
@@ -290,6 +347,62 @@ async def test_what_it_cannot_answer_it_repeats_as_it_is_and_says_only_what_real
 ) -> None:
     answer = (await ask(question, tools=offered)).answer
     assert answer.startswith(f"The built-in demo model, a set of rules, cannot answer {shown} It can call calculate")
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        *("Hallo", "Bonjour !", "こんにちは", "Привет, как дела?", "good afternoon", "Wer bist du?", "你是谁", ""),
+        *("Which model are you?", "Are you GPT-4?", "Who made you?"),
+    ],
+)
+async def test_greeted_or_asked_who_it_is_it_says_so_in_any_language(question: str, offered: list[JSON]) -> None:
+    answer = (await ask(question, tools=offered)).answer
+    assert "I am antwort-demo, the built-in demo model: a set of rules, no language model." in answer
+
+
+@pytest.mark.parametrize("message", ["Danke!", "Merci", "Thanks a lot for your help!", "thx"])
+async def test_who_thanks_is_told_that_he_is_welcome(message: str, offered: list[JSON]) -> None:
+    turn = await ask(message, tools=offered)
+    assert (turn.calls, turn.answer) == ([], "You are welcome.")
+
+
+@pytest.mark.parametrize(
+    ("question", "prompt"),
+    [
+        ("Draw a cat", "a cat"),
+        ("Can you draw me a cat?", "a cat"),
+        ("Make a picture of two dogs.", "two dogs"),
+        ("Draw a conclusion from this", None),
+    ],
+)
+async def test_with_an_image_server_it_draws(question: str, prompt: str | None, offered: list[JSON]) -> None:
+    section = {"image_generation": ProviderConfig(enabled=True, settings={"url": "http://127.0.0.1:9/v1"})}
+    tools = [*offered, *Antwort(Config(providers=section)).registry.to_tool_definitions()]
+    assert (await ask(question, tools=tools)).calls == ([("image_generation", {"prompt": prompt})] if prompt else [])
+
+
+async def test_the_time_of_another_place_may_be_asked_for_in_short(offered: list[JSON]) -> None:
+    said = ["What time is it in Tokyo?", call("c1", "current_time", timezone="Asia/Tokyo"), output("c1", "noon")]
+    assert (await ask(*said, "And in London?", tools=offered)).calls == tells_time("Europe/London")
+    assert (await ask(*said, "And in London?", "What about Paris?", tools=offered)).calls == tells_time("Europe/Paris")
+    assert (await ask(*said, "And you?", tools=offered)).calls == []
+    assert (await ask("What is tea?", "And in London?", tools=offered)).calls == []
+
+
+def test_forty_questions_over_http_are_answered_without_an_error_and_in_one_line(tmp_path: Path) -> None:
+    """As a first-time user asks them: a server without any configuration, requests that name no function."""
+    asked = [question for question in QUESTIONS if question.strip()][-44:]
+    with running(Antwort(Config(data_dir=tmp_path))) as served, httpx.Client(base_url=served.url, timeout=60) as client:
+        for question in asked:
+            reply = client.post("/v1/responses", json={"input": question, "store": False})
+            body = reply.json()
+            assert (reply.status_code, body["status"]) == (200, "completed"), body
+            assert all(item["type"] != "function_call" for item in body["output"]), "ours are executed, not handed out"
+            text = body["output"][-1]["content"][0]["text"]
+            answered = text.startswith(("The result", "current_time answered: "))
+            assert answered == bool(QUESTIONS[question]), text
+            assert "\n" not in text
 
 
 @pytest.mark.parametrize("message", ["bye", "Goodbye!", "Bye bye", "See you later", "Bye, see you"])

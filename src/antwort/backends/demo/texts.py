@@ -3,6 +3,7 @@
 import ast
 import builtins
 import re
+from collections.abc import Sequence
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
@@ -31,15 +32,40 @@ def words(text: str) -> frozenset[str]:
     return frozenset(_SYNONYMS.get(word, word) for word in single if len(word) > 1 and word not in _SMALL_WORDS)
 
 
+HELLO = (
+    "(?:hello|hi|hey|good (?:morning|afternoon|evening|day)|hallo|guten (?:morgen|tag|abend)|moin|bonjour|salut|hola"
+    "|buenos d[ií]as|ciao|ol[aá]|привет|здравствуйте|こんにちは|你好)"
+)
+
 # --- sums ------------------------------------------------------------------------------------------------------------
 
+_SMALL = (  # noqa: SIM905 — as above
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen"
+).split()
+_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()  # noqa: SIM905 — as above
+_LARGE = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
+_SPELLED = re.compile(
+    rf"\b(?:(?P<tens>{'|'.join(_TENS)})(?:[- ](?P<more>{'|'.join(_SMALL[1:10])}))?|(?P<small>{'|'.join(_SMALL)}))"
+    rf"(?: (?P<large>{'|'.join(_LARGE)}))?\b",
+    re.IGNORECASE,
+)
+_NUMBER = r"-?\d+(?:\.\d+)?"
+_OF_NUMBERS = re.compile(
+    rf"(?P<what>sum|total|product|difference|quotient|average|mean) (?:of|between) (?P<all>{_NUMBER}"
+    rf"(?:(?:, ?(?:and )?| and ){_NUMBER})+)",
+    re.IGNORECASE,
+)
+_BETWEEN = {"sum": " + ", "total": " + ", "product": " * ", "difference": " - ", "quotient": " / "}
 _OPERATORS = {
+    rf"\bhalf of ({_NUMBER})": r"\1 / 2",
+    rf"\b(?:double|twice) ({_NUMBER})": r"2 * \1",
     r"\s*(?:%|\bpercent\b)\s*of\s+": " / 100 * ",
     r"\bsquare root of (\d+(?:\.\d+)?)": r"sqrt(\1)",
     r"\s+squared\b": "**2",
     r"\s+cubed\b": "**3",
     r"\s*\^\s*|\s+to the power of\s+": "**",
-    r"\s+(?:times|multiplied by)\s+|(?<=\d)(?<!\b0)\s*[x×]\s*(?=\d)": " * ",  # noqa: RUF001 — as people write it
+    r"\s+(?:times|multiplied by|mal)\s+|(?<=\d)(?<!\b0)\s*[x×]\s*(?=\d)": " * ",  # noqa: RUF001 — as people write it
     r"\s+divided by\s+|\s*÷\s*": " / ",
     r"\s+plus\s+": " + ",
     r"\s+minus\s+": " - ",
@@ -48,8 +74,10 @@ _OPERATORS = {
 _FUNCTION = r"(?:sqrt|abs|round|min|max|sum|mean|log10|log2|log|factorial|sin|cos|tan)\("
 _SUM = re.compile(rf"(?:-?[\d(]|\bpi\b|{_FUNCTION})(?:{_FUNCTION}|\bpi\b|[\d.,\t +*/%()-])*")
 _ASKS_SUM = re.compile(
-    rf"{LEAD}(?:(?:what(?:['’]?s| is| are| about)?|how (?:much|many) (?:is|are)|how about|is|calculate|compute|evaluate"  # noqa: RUF001
-    r"|solve|work out)\b:?\s*)?(?:the (?:(?:result|value) of )?)?",
+    rf"[\s¿]*{LEAD}(?:use (?:the|a|your) calculator (?:to|and|for)\s+)?"
+    r"(?:(?:what(?:['’]?s| is| are| about)?|how (?:much|many) (?:is|are)|how about|is|calculate|compute|evaluate"  # noqa: RUF001
+    r"|solve|work out|was (?:ist|sind|ergibt)|wie ?viel (?:ist|sind|ergibt)|berechne|combien (?:font|fait)|calcule"
+    r"|cu[aá]nto es|calcula|quanto fa)\b:?\s*)?(?:the (?:(?:result|value) of )?)?",
     re.IGNORECASE,
 )
 _AFTER_SUM = re.compile(r"(?:[\s,]*(?:please|for me|now))*(?:\s*(?:=|\bequals?\b))?[\s?.!;]*$", re.IGNORECASE)
@@ -74,10 +102,26 @@ def sums(text: str) -> list[str]:
     rest = rest[: found.start()] if (found := _AFTER_SUM.search(rest)) else rest
     if _NO_SUM.fullmatch(rest):
         return []
+    rest = _SPELLED.sub(_in_digits, rest)
+    if named := _OF_NUMBERS.fullmatch(rest):
+        return [_of_numbers(named["what"].lower(), re.findall(_NUMBER, named["all"]))]
     for pattern, sign in _OPERATORS.items():
         rest = re.sub(pattern, sign, rest, flags=re.IGNORECASE)
     each = [_computable(part.strip()) for part in _BETWEEN_SUMS.split(rest)]
     return list(dict.fromkeys(expression for part in each for expression in part)) if all(each) else []
+
+
+def _in_digits(spelled: re.Match[str]) -> str:
+    """Return a number that is written as a word, or as two."""
+    small, tens, more, large = (str(spelled[name] or "").lower() for name in ("small", "tens", "more", "large"))
+    number = _SMALL.index(small) if small else 10 * (_TENS.index(tens) + 2) + (_SMALL.index(more) if more else 0)
+    return str(number * _LARGE.get(large, 1))
+
+
+def _of_numbers(what: str, numbers: list[str]) -> str:
+    """Return the expression for what is asked of several numbers, such as their sum."""
+    sign = _BETWEEN.get(what)
+    return f"({' + '.join(numbers)}) / {len(numbers)}" if sign is None else sign.join(numbers)
 
 
 def _computable(text: str) -> list[str]:
@@ -121,9 +165,27 @@ _TIME = re.compile(
 )
 
 
+_TIME_ELSEWHERE = re.compile(
+    r"[\s¿]*(?:wie sp(?:ä|ae)t ist es|wie ?viel uhr ist es|quelle heure est[- ]il|qu[eé] hora es|che ore sono)"
+    r"(?: (?:jetzt|gerade|maintenant|ahora|adesso))?(?: (?:in|à|en|a) (?P<places>[^\W\d][^\d?!.]*?))?[\s?.!]*",
+    re.IGNORECASE,
+)
+_FURTHER = re.compile(
+    r"\W*(?:and|what about|how about)\b(?:\s+(?:in|for|at)\b)?\s+(?P<place>[^\W\d][\w ,/-]{0,80}?)[\s?.!]*",
+    re.IGNORECASE,
+)
+
+
+def in_full(text: str, earlier: Sequence[str]) -> str:
+    """Return a question with what it leaves off since it was said before: the time, of another place."""
+    further = _FURTHER.fullmatch(text) if len(text) <= _LONGEST_QUESTION else None
+    before = next((said for said in reversed(earlier) if not _FURTHER.fullmatch(said[:_LONGEST_QUESTION])), "")
+    return f"What time is it in {further['place']}?" if further and asked_places(before) is not None else text
+
+
 def asked_places(text: str) -> list[str] | None:
     """Return the places whose time now is asked for, an empty one for that of no place; None if something else is."""
-    match = _TIME.fullmatch(text) if len(text) <= _LONGEST_QUESTION else None
+    match = (_TIME.fullmatch(text) or _TIME_ELSEWHERE.fullmatch(text)) if len(text) <= _LONGEST_QUESTION else None
     if match is None:
         return None
     return re.split(r",? and |, ?", match["places"])[:_MOST_PLACES] if match["places"] else [""]
@@ -151,6 +213,23 @@ def zone_of(place: str) -> str | None:
         except (ZoneInfoNotFoundError, ValueError, OSError):
             continue
     return None
+
+
+# --- pictures --------------------------------------------------------------------------------------------------------
+
+_DRAWS = re.compile(
+    rf"{LEAD}(?:(?:make|create|generate|draw|paint)(?: me)?(?: an?| the| some)? (?:picture|image|drawing|painting)s?"
+    r"(?: of| with| showing)"
+    r"|(?:draw|paint|sketch)(?: me)?(?! (?:a |an |any |the )?(?:conclusion|parallel|distinction|lot|line)s?\b))"
+    r" (?P<what>\S.*)",
+    re.IGNORECASE | re.DOTALL,
+)
+
+
+def drawing(text: str) -> str:
+    """Return what a text asks to draw; nothing if it asks for something else."""
+    match = _DRAWS.match(text)
+    return match["what"].rstrip(" \n?.!") if match else ""
 
 
 # --- programs --------------------------------------------------------------------------------------------------------

@@ -13,7 +13,18 @@ from msgspec import Struct
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
 from antwort.backends.demo.name import DEMO_MODEL
-from antwort.backends.demo.texts import LEAD, asked_places, places, program, sums, words, zone_of
+from antwort.backends.demo.texts import (
+    HELLO,
+    LEAD,
+    asked_places,
+    drawing,
+    in_full,
+    places,
+    program,
+    sums,
+    words,
+    zone_of,
+)
 from antwort.backends.demo.values import Facts, Filling, role_of, unquoted
 from antwort.backends.items import text_of
 from antwort.types import JSON
@@ -27,11 +38,21 @@ _CONNECT = (
     "Connect a real model with: antwort serve --backend http://localhost:11434/v1 (Ollama), http://localhost:8000/v1"
     " (vLLM), http://localhost:8080/v1 --port 8090 (llama.cpp) or openai (with OPENAI_API_KEY)"
 )
-_GREETING = re.compile(r"\W*(?:hello|hi|hey|good (?:morning|evening|day))\b", re.IGNORECASE)
-_THANKS = re.compile(r"\W*(?:thanks|thank you)\b", re.IGNORECASE)
-_GOODBYE = re.compile(r"\W*(?:(?:good)?bye|see you|good night)\b(?:\W+\w+){0,2}\W*$", re.IGNORECASE)
+_GREETING = re.compile(rf"\W*{HELLO}\b", re.IGNORECASE)
+_THANKS = re.compile(
+    r"\W*(?:thanks|thank you|thx|danke|vielen dank|merci|gracias|grazie|obrigado|спасибо|ありがとう|谢谢)\b",
+    re.IGNORECASE,
+)
+_GOODBYE = re.compile(
+    r"\W*(?:(?:good)?bye|see you|good night|tsch[uü]ss|auf wiedersehen|au revoir|adi[oó]s|arrivederci)\b"
+    r"(?:\W+\w+){0,2}\W*$",
+    re.IGNORECASE,
+)
 _ABOUT_ITSELF = re.compile(
-    r"\b(?:who|what) (?:are|can) you\b|^\W*help(?: me)?\W*$|\bare you\b|\byour (?:name|abilities|capabilities)\b",
+    r"\b(?:who|what) (?:are|can) you\b|^\W*help(?: me)?\W*$|\bare you\b|\byour (?:name|abilities|capabilities)\b"
+    r"|\bwho (?:made|built|created|trained) you\b|\b(?:wer|was) (?:bist|kannst) du\b|\bqui es[- ]tu\b"
+    r"|\bque (?:peux|sais)[- ]tu\b|\btu peux faire\b|\bqui[eé]n eres\b|\bqu[eé] puedes hacer\b|\bchi sei\b"
+    r"|你是谁|кто ты",
     re.IGNORECASE,
 )
 _ABOUT_FUNCTIONS = re.compile(
@@ -44,7 +65,7 @@ _FORBIDS = re.compile(
     re.IGNORECASE,
 )
 _ASIDE = re.compile(
-    r"\W*(?:(?:hello|hi|hey|good (?:morning|evening|day)|thanks|thank you|please|ok)(?: \w+){0,2}\W*$"
+    rf"\W*(?:(?:{HELLO}|thanks|thank you|please|ok)(?: \w+){{0,2}}\W*$"
     r"|(?:i(?! want| need| would)|i['’]m|my|we)\b[^?]*$|(?:answer|reply|respond|be|think|do not|don['’]?t)\b"  # noqa: RUF001
     r"|(?:explain|show) your\b|use (?:the|a|your|any) (?:tools?|functions?|calculator)\b)",
     re.IGNORECASE,
@@ -138,6 +159,11 @@ class OfferedFunction(Struct, frozen=True):
         """The names of what it requires."""
         required = self.parameters.get("required")
         return [str(name) for name in required] if isinstance(required, list) else []
+
+    @property
+    def draws(self) -> bool:
+        """Whether it makes a picture of what it is told."""
+        return self.required == ["prompt"] and bool(words(self.name) & {"image", "picture", "drawing"})
 
     @property
     def is_clock(self) -> bool:
@@ -261,7 +287,8 @@ def _calls(request: ModelRequest, dialogue: Dialogue, functions: Sequence[Offere
         functions = [function for function in functions if function.name == choice.get("name")] or functions
     if choice == "none" or not functions:
         return ()
-    asked = tuple(_asked(dialogue.question, functions)) or _meant_by_request(request, dialogue.question, functions)
+    question = in_full(dialogue.question, dialogue.earlier)
+    asked = tuple(_asked(question, functions)) or _meant_by_request(request, dialogue.question, functions)
     calls = asked[len(dialogue.results) :]
     if isinstance(choice, dict) or (choice == "required" and not calls):
         return asked[:1] or (_forced(dialogue.question, functions),)
@@ -321,6 +348,8 @@ def _reading(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
             calls = [_filled(function, Facts("", program=run))]
         elif when and function.is_clock:
             calls = [_time_call(function, place) for place in when]
+        elif (seen := drawing(text)) and function.draws:
+            calls = [DemoCall(function.name, {"prompt": seen})]
         if complete := _complete(calls):
             return complete
     return _meant_calls(text, functions)
@@ -513,7 +542,9 @@ def _abilities(who: str, functions: Sequence[OfferedFunction], most: int = _MOST
 
 
 def _obstacle(question: str, functions: Sequence[OfferedFunction]) -> str:
-    """Say what kept the function that a question names from being called."""
+    """Say what kept the function that a question names, or that draws, from being called."""
+    if drawing(question) and not any(function.draws for function in functions):
+        return ": it draws only where an image server is configured, with the provider image_generation"
     for function in functions:
         given = function.given(question)
         if given is None or _FORBIDS.search(question):
