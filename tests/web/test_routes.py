@@ -13,6 +13,7 @@ from antwort.config import Config
 from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry
 from antwort.provider import ConflictError, Context, Provider, Request, Response, route
+from antwort.server.api.description.openapi import openapi
 from antwort.testing import running
 from antwort.web.routes import Route, RouteTable
 
@@ -246,6 +247,46 @@ def test_routes_are_described_with_body_answer_and_parameters(client: httpx.Clie
     assert one["get"]["parameters"][0]["name"] == "number"
     assert "204" in one["delete"]["responses"]
     assert "shop:write" in one["put"]["description"]
+
+
+async def typed(
+    number: int,
+    code: Annotated[str, Field(pattern="^[a-z]{3}$", description="Three letters.")],
+    order: Literal["asc", "desc"],
+    plain_id: str,
+) -> None:
+    """Take values of the path.
+
+    Args:
+        number: Which one.
+    """
+
+
+async def untyped(request: Request) -> Response:
+    """Read the path by itself."""
+    return Response(request.url.path)
+
+
+def test_parameters_of_a_path_are_described_as_the_handler_or_the_path_declares_them() -> None:
+    routes = [
+        Route("GET", "/v1/a/{number}/{code}/{order}/{plain_id}", typed),
+        Route("GET", "/v1/b/{page:int}/{share:float}/{name:path}/{id:uuid}", untyped),
+    ]
+    paths = openapi([("shop", routes)], public=())["paths"]
+    by_hint, by_path = (next(iter(path.values()))["parameters"] for path in paths.values())
+    assert {one["name"]: one["schema"] for one in by_hint} == {
+        "number": {"type": "integer"},
+        "code": {"type": "string", "pattern": "^[a-z]{3}$"},
+        "order": {"type": "string", "enum": ["asc", "desc"]},
+        "plain_id": {"type": "string", "minLength": 1},
+    }
+    assert [one.get("description") for one in by_hint] == ["Which one.", "Three letters.", None, "The id of the plain."]
+    assert {one["name"]: one["schema"] for one in by_path} == {
+        "page": {"type": "integer", "minimum": 0},
+        "share": {"type": "number", "minimum": 0},
+        "name": {"type": "string", "minLength": 1},
+        "id": {"type": "string", "format": "uuid"},
+    }
 
 
 def takes_anything(**other: int) -> None:

@@ -20,6 +20,7 @@ from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Context
 from antwort.errors import APIError, DefinitionError, MethodNotAllowedError, NotFoundError
 from antwort.lazy_imports import imported_on_use
+from antwort.types import JSON
 from antwort.web.parameters import QueryParameter, check_query, path_reader, query_parameter, read_model
 
 if TYPE_CHECKING:
@@ -30,6 +31,12 @@ else:  # for the first request whose path is compared with patterns
 RouteHandler = Callable[..., Any]
 _Source = Callable[[Context | None, Request, Any], Any]
 _METHODS = {"GET", "POST", "PUT", "PATCH", "DELETE"}
+_OF_CONVERTORS: Mapping[str, JSON] = {
+    "IntegerConvertor": {"type": "integer", "minimum": 0},
+    "FloatConvertor": {"type": "number", "minimum": 0},
+    "UUIDConvertor": {"type": "string", "format": "uuid"},
+}
+"""What Starlette lets a path say of its parameters, as in `/v1/pages/{number:int}`."""
 _NAME_IN_BRACES = re.compile(r"\{([^}:]+)")
 API = "/v1/"
 """What the paths of the API begin with."""
@@ -107,6 +114,14 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults
     def path_parameters(self) -> tuple[str, ...]:
         """The names in braces."""
         return tuple(self.pattern.groupindex)
+
+    @functools.cached_property
+    def path_types(self) -> Mapping[str, Any]:
+        """The types of those that are no plain texts, or their schemas: of the handler's hints, else of the path."""
+        convertors = routing.compile_path(self.path)[2]
+        by_path = {name: _OF_CONVERTORS.get(type(one).__name__) for name, one in convertors.items()}
+        found = {name: self._hints.get(name) or by_path.get(name) for name in self.path_parameters}
+        return {name: hint for name, hint in found.items() if hint not in (None, str)}
 
     @functools.cached_property
     def _hints(self) -> dict[str, Any]:

@@ -58,6 +58,8 @@ _SCHEMES: JSON = {
     "api_key": {"type": "apiKey", "in": "header", "name": "x-api-key"},
 }
 
+_PLAIN: JSON = {"type": "string", "minLength": 1}
+"""A parameter of a path of which nothing more is said."""
 _ALWAYS: list[type[APIError]] = [MethodNotAllowedError, InternalServerError, ServiceUnavailableError]
 _SECURED: list[type[APIError]] = [AuthenticationError, PermissionDeniedError, RateLimitError]
 _WITH_BODY: list[type[APIError]] = [BadRequestError, PayloadTooLargeError, UnsupportedMediaTypeError]
@@ -120,13 +122,14 @@ class _Operation(Struct, frozen=True):
 
     @property
     def uses(self) -> list[Use]:
-        """The types it needs schemas of: the body, the answer, then each parameter of the query."""
+        """The types it needs schemas of: the body, the answer, each parameter of the query, those of the path."""
         route = self.route
         if isinstance(route, AsgiRoute):
             return [(route.body or Any, "validation"), (route.returns or Any, "serialization")]
         answer = route.answer_type if route.answer_type is not None else Any
         query: list[Use] = [(parameter.adapter, "validation") for parameter in route.query]
-        return [(route.body_type or Any, "validation"), (answer, "serialization"), *query]
+        path: list[Use] = [(hint, "validation") for hint in route.path_types.values()]
+        return [(route.body_type or Any, "validation"), (answer, "serialization"), *query, *path]
 
     @property
     def _scopes(self) -> list[str]:
@@ -140,7 +143,7 @@ class _Operation(Struct, frozen=True):
 
     def describe(self, schemas: Sequence[JSON]) -> JSON:
         """Return the operation, with the schemas of its uses in their order."""
-        route, (body, answer, *query) = self.route, schemas
+        route, (body, answer, *given) = self.route, schemas
         handler = route.app if isinstance(route, AsgiRoute) else route.handler
         description = inspect.getdoc(route.app) if isinstance(route, AsgiRoute) else route.description
         operation: JSON = {
@@ -149,7 +152,7 @@ class _Operation(Struct, frozen=True):
             "summary": route.summary,
             "description": description or route.summary,
         }
-        parameters = list(self._parameters(query))
+        parameters = list(self._parameters(given))
         if parameters:
             operation["parameters"] = parameters
         if self._has_body:
@@ -170,20 +173,24 @@ class _Operation(Struct, frozen=True):
         """Name the operation after its subject and its handler, such as `responses_create`."""
         return handler if handler.startswith(self.tag) else f"{self.tag}_{handler.removesuffix(f'_{self.tag}')}"
 
-    def _parameters(self, query: Sequence[JSON]) -> Iterator[JSON]:
+    def _parameters(self, given: Sequence[JSON]) -> Iterator[JSON]:
         route = self.route
         if isinstance(route, AsgiRoute):
             return
         shown = next((example.parameters for example in route.examples if example.parameters), {})
         documented = read_docstring(route.handler)[1]
+        query = given[: len(route.query)]
+        typed = dict(zip(route.path_types, given[len(query) :], strict=True))
         for name in route.path_parameters:
+            schema = dict(typed.get(name, _PLAIN))
+            declared = schema.pop("description", None)
             by_name = f"The id of the {name.removesuffix('_id').replace('_', ' ')}." if name.endswith("_id") else ""
             yield {
                 "name": name,
                 "in": "path",
                 "required": True,
-                **_described(documented.get(name) or by_name),
-                "schema": {"type": "string", "minLength": 1},
+                **_described(documented.get(name) or declared or by_name),
+                "schema": schema,
                 **_example(shown, name),
             }
         for parameter, found in zip(route.query, query, strict=True):
