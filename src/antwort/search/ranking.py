@@ -3,7 +3,6 @@
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 from antwort.search.vectors import Hit, Query
@@ -72,7 +71,12 @@ def fused(
     hits = {hit.id: hit for hit in (*by_keyword, *by_vector)}
     like = likenesses({hit.id: hit.score for hit in by_vector}, hits)
     scores = joint_scores(near, worded, weights, query)
-    return [replace(hits[key], score=score, likeness=like[key]) for key, score in scores.items()]
+    return [_with_scores(hits[key], score, like[key]) for key, score in scores.items()]
+
+
+def _with_scores(hit: Hit, score: float, likeness: float) -> Hit:
+    """Return a hit with other scores; `replace` takes four times as long, and there are hundreds."""
+    return Hit(hit.id, score, hit.text, hit.file_id, hit.filename, hit.index, hit.attributes, likeness)
 
 
 def likenesses(near: Mapping[K, float], found: Iterable[K]) -> dict[K, float]:
@@ -100,7 +104,7 @@ def word_shares(query: str, texts: Sequence[str]) -> list[float]:
     If none of them is recognised anywhere, as in languages that do not part words, each text has all.
     """
     stems = _stems(query)
-    had = [_had(stems, text.casefold()) for text in texts]
+    had = [[_begins_word(stem, text) for stem in stems] for text in map(str.casefold, texts)]
     rarity = [_rarity(len(texts), sum(column)) for column in zip(*had, strict=True)]
     if not any(map(any, had)):
         return [1.0] * len(texts)
@@ -113,9 +117,12 @@ def _stems(query: str) -> list[str]:
     return list(dict.fromkeys(words))[:_MOST_WORDS]
 
 
-def _had(stems: Sequence[str], text: str) -> list[bool]:
-    """Tell which stems a text has at the beginning of a word; that they are in it at all is quicker to see."""
-    return [stem in text and re.search(rf"\b{re.escape(stem)}", text) is not None for stem in stems]
+def _begins_word(stem: str, text: str) -> bool:
+    """Tell whether a word of a text begins with a stem; an expression would take three times as long."""
+    at = text.find(stem)
+    while at > 0 and (text[at - 1].isalnum() or text[at - 1] == "_"):
+        at = text.find(stem, at + 1)
+    return at >= 0
 
 
 def _rarity(texts: int, having: int) -> float:

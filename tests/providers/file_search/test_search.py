@@ -1,11 +1,14 @@
 """What a search finds, and what a request can say about it; on a real Qdrant server."""
 
+import contextlib
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.http.sdk import create
 from tests.providers.file_search.stage import (
+    KEYS,
     Clock,
     on_loop,
     outputs,
@@ -20,11 +23,18 @@ from tests.support.embeddings import EmbeddingServer, embedded
 from tests.support.fences import inside, outside
 from tests.support.line import Line
 from tests.support.qdrant import QdrantServer
+from typing_extensions import override
 
 from antwort import Context
+from antwort.extensions import EmbeddingClient
+from antwort.provider import Slots
 from antwort.providers.file_search import FileSearch
+from antwort.providers.file_search.search import QueryVectors
+from antwort.providers.file_search.store_record import VectorStoreRecord
+from antwort.storage.base import Kept
 from antwort.testing import call, turn
 
+TENANTS = "key-of-alpha", "key-of-beta"
 RESULTS: Any = ["file_search_call.results"]
 DRINKS = [
     {"text": "green tea", "attributes": {"kind": "tea", "year": 2020, "cold": False}},
@@ -264,6 +274,68 @@ def test_an_option_that_cannot_be_read_is_an_error_result_for_who_calls_the_func
         result = on_loop(stage, stage.server.app.registry.execute("file_search", {"query": "tea"}, ctx))
     assert result.is_error
     assert "max_num_results" in result.output
+
+
+def test_a_repeated_query_is_embedded_once_for_each_tenant(
+    tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
+) -> None:
+    with staged(tmp_path, [], settings_for(qdrant_server, embeddings), auth=KEYS) as stage:
+        stores = {key: stage.client(key).vector_stores.create(name="drinks").id for key in TENANTS}
+        embeddings.asked.clear()
+        for _ in range(3):
+            for key, store in stores.items():
+                found = stage.client(key).vector_stores.search(store, query=["green tea", "coffee"]).data
+                assert found == []
+        assert embeddings.texts() == [["green tea", "coffee"]] * len(TENANTS)
+        stage.client(TENANTS[0]).vector_stores.search(stores[TENANTS[0]], query=["milk", "coffee", "milk"])
+        assert embeddings.texts()[len(TENANTS) :] == [["milk"]]
+
+
+class Asked(EmbeddingClient):
+    """Embeds with a function, and remembers what it was asked."""
+
+    def __init__(self, vector: Callable[[str], list[float]]) -> None:
+        self.texts: list[str] = []
+        self._vector = vector
+
+    @override
+    async def embed(self, texts: Sequence[str]) -> list[list[float]]:
+        self.texts.extend(texts)
+        return list(map(self._vector, texts))
+
+    @override
+    async def dimensions(self) -> int:
+        return len(self._vector(""))
+
+    @override
+    async def close(self) -> None:
+        self.texts.clear()
+
+
+def stores_of(dimensions: int) -> list[VectorStoreRecord]:
+    return [VectorStoreRecord(Kept("vs_a", "default", 0, {"dimensions": dimensions}))]
+
+
+async def test_as_many_queries_are_known_as_there_is_room_for() -> None:
+    embedding, stores = Asked(lambda text: [float(len(text)), 1.0]), stores_of(2)
+    known = QueryVectors(embedding, contextlib.nullcontext, Slots(1), most=2)
+    assert await known.of(["a", "bb"], stores, 5) == [[1.0, 1.0], [2.0, 1.0]]
+    assert await known.of(["a"], stores, 5) == [[1.0, 1.0]]
+    await known.of(["ccc"], stores, 5)
+    assert embedding.texts == ["a", "bb", "ccc"]
+    await known.of(["a", "bb"], stores, 5)  # the one was used last, the other is forgotten
+    assert embedding.texts == ["a", "bb", "ccc", "bb"]
+
+
+async def test_a_vector_of_another_length_than_those_of_the_stores_is_made_anew() -> None:
+    """There may be another model behind the address of a service."""
+    length = [2]
+    embedding = Asked(lambda _: [1.0] * length[0])
+    known = QueryVectors(embedding, contextlib.nullcontext, Slots(1))
+    assert await known.of(["a"], stores_of(2), 5) == await known.of(["a"], stores_of(2), 5) == [[1.0, 1.0]]
+    length[0] = 3
+    assert await known.of(["a"], stores_of(3), 5) == [[1.0, 1.0, 1.0]]
+    assert embedding.texts == ["a", "a"]
 
 
 @pytest.mark.parametrize("query", ["", " \n "])

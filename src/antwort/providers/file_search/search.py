@@ -2,6 +2,8 @@
 
 import asyncio
 import logging
+from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
@@ -43,6 +45,9 @@ _EQUAL = 1.0, 1.0
 """Weights of meaning and words: names and numbers are found by words, what is asked otherwise by meaning."""
 _SURE, _ENOUGH = 10, 20_000
 """Results that there are in any case, and characters after which there are no further ones, if nobody says how many."""
+_KNOWN = 500
+"""Queries whose vectors are kept."""
+_NOTHING = array("d")
 _SLACK = 4
 """How many times more hits than are wanted are kept while others come in."""
 
@@ -134,10 +139,10 @@ class Searcher:
         embedding_timer: Callable[[], AbstractContextManager[object]],
         slots: Slots | None = None,
     ) -> None:
-        self._slots = slots or Slots(queries_at_once(embedding))
         self._backend = backend
-        self._embedding = embedding
-        self._embedding_timer = embedding_timer
+        self.slots = slots or Slots(queries_at_once(embedding))
+        """Queries that are embedded at the same time."""
+        self._vectors = QueryVectors(embedding, embedding_timer, self.slots)
 
     async def search(self, stores: Sequence[VectorStoreRecord], wish: Wish, *, embed_within: float) -> SearchOutcome:
         """Search stores of one tenant; FunctionError if that cannot be done.
@@ -150,7 +155,7 @@ class Searcher:
             return findings
         vectors: list[list[float]] | None = None
         try:
-            vectors = await self._embed(stores[0].tenant, wish.queries, embed_within)
+            vectors = await self._vectors.of(wish.queries, stores, embed_within)
         except EmbeddingUnavailable as error:
             logger.warning("file search: %s Keywords are searched for instead.", error)
             findings.by_keywords = True
@@ -172,17 +177,6 @@ class Searcher:
             best.take(group, rank)
         findings.found = [_with_likeness(one) for one in best.ranked()] if wish.by_likeness else best.ranked()
         return findings
-
-    async def _embed(self, tenant: str, queries: Sequence[str], within: float) -> list[list[float]]:
-        """Return the vectors of queries; EmbeddingUnavailable if they are not there within so many seconds."""
-        try:
-            with self._embedding_timer():
-                async with asyncio.timeout(within), self._slots.taken_by(tenant):
-                    return await self._embedding.embed(queries)
-        except TimeoutError:
-            raise EmbeddingUnavailable(
-                f"Embedding did not end within {round(within, 3):g} s, its share of 'timeout'."
-            ) from None
 
     async def _everywhere(
         self, stores: Sequence[VectorStoreRecord], wish: Wish, vectors: list[list[float]] | None
@@ -309,7 +303,58 @@ def _joined(near: Sequence[RankedChunk], worded: Sequence[RankedChunk], wish: Wi
 
 def _with_likeness(one: RankedChunk) -> RankedChunk:
     """Return a chunk with its likeness as its score, if that is known."""
-    return one if one.hit.likeness is None else replace(one, hit=replace(one.hit, score=one.hit.likeness))
+    hit = one.hit
+    if hit.likeness is None:
+        return one
+    return RankedChunk(one.store, replace(hit, score=hit.likeness), one.position, one.last_index)
+
+
+class QueryVectors:
+    """Embeds queries, and knows those of late: people ask again, and read on.
+
+    Each tenant has its own, so that how long a search takes tells nobody what others have asked.
+    """
+
+    def __init__(
+        self,
+        embedding: EmbeddingClient,
+        timer: Callable[[], AbstractContextManager[object]],
+        slots: Slots,
+        *,
+        most: int = _KNOWN,
+    ) -> None:
+        self._embedding = embedding
+        self._timer = timer
+        self._most = most
+        self._slots = slots
+        self._known: OrderedDict[tuple[str, str], array[float]] = OrderedDict()
+
+    async def of(self, queries: Sequence[str], stores: Sequence[VectorStoreRecord], within: float) -> list[list[float]]:
+        """Return the vectors of queries; EmbeddingUnavailable if they are not there within so many seconds.
+
+        One that is too long or too short for all stores is made anew: there may be another model behind an address.
+        """
+        tenant, lengths = stores[0].tenant, {store.dimensions for store in stores}
+        found = {query: self._known.get((tenant, query), _NOTHING) for query in queries}
+        if missing := [query for query, vector in found.items() if len(vector) not in lengths]:
+            vectors = await self._embedded(tenant, missing, within)
+            found |= {query: array("d", vector) for query, vector in zip(missing, vectors, strict=True)}
+        for query, vector in found.items():
+            self._known[tenant, query] = vector
+            self._known.move_to_end((tenant, query))
+        while len(self._known) > self._most:
+            self._known.popitem(last=False)
+        return [found[query].tolist() for query in queries]
+
+    async def _embedded(self, tenant: str, queries: Sequence[str], within: float) -> list[list[float]]:
+        try:
+            with self._timer():
+                async with asyncio.timeout(within), self._slots.taken_by(tenant):
+                    return await self._embedding.embed(queries)
+        except TimeoutError:
+            raise EmbeddingUnavailable(
+                f"Embedding did not end within {round(within, 3):g} s, its share of 'timeout'."
+            ) from None
 
 
 class _Best:

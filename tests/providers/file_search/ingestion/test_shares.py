@@ -201,7 +201,7 @@ def test_of_files_for_which_there_is_no_room_none_is_attached(tmp_path: Path, em
 
 def test_a_search_for_which_too_many_wait_is_a_429(tmp_path: Path, embeddings: EmbeddingServer) -> None:
     with two_tenants(tmp_path, embeddings) as both:
-        slots = both.stage.provider._searcher._slots
+        slots = both.stage.provider._searcher.slots
 
         async def fill() -> None:
             slots.queue.most_waiting = 0

@@ -7,11 +7,13 @@ import signal
 import struct
 import subprocess
 import sys
+import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 import pytest
+import qdrant_edge as edge
 from tests.providers.file_search.vectors.conformance import (
     OTHER,
     SHARED,
@@ -27,7 +29,8 @@ from typing_extensions import override
 from antwort.extensions import Comparison, Count, Query, Scalar, VectorDatabase, VectorStoreUnavailable, collection_name
 from antwort.providers.file_search.vectors.embedded import backend as embedded
 from antwort.providers.file_search.vectors.embedded.backend import Embedded, EmbeddedInUse
-from antwort.providers.file_search.vectors.embedded.open_collections import OpenCollections
+from antwort.providers.file_search.vectors.embedded.keywords import KeywordSearch, Scope
+from antwort.providers.file_search.vectors.embedded.open_collections import OpenCollections, config
 
 
 def process_of(backend: VectorDatabase) -> int:
@@ -486,3 +489,53 @@ async def test_scores_do_not_tell_which_words_others_have(backend: Embedded) -> 
     [before] = await backend.search(SHARED, query)
     await backend.upsert(SHARED, [chunk(3, "another fox here", tenant="tenant-b", store="vs_2")])
     assert await backend.search(SHARED, query) == [before]
+
+
+async def test_words_that_are_written_or_deleted_count_with_the_next_search(backend: Embedded) -> None:
+    """Those of small collections are remembered between searches."""
+    query = Query(TENANT, text="fox")
+
+    async def found() -> list[tuple[int, float]]:
+        return [(hit.index, hit.score) for hit in await backend.search(STORE, query)]
+
+    await backend.upsert(STORE, [chunk(1, "red fox"), chunk(2, "bread", file="other")])
+    before = await found()
+    assert [index for index, _ in before] == [1]
+    assert await found() == before
+    await backend.upsert(STORE, [chunk(3, "fox and fox", file="other")])
+    assert [index for index, _ in await found()] == [3, 1]
+    await backend.upsert(STORE, [chunk(1, "red cat")])
+    assert [index for index, _ in await found()] == [3]
+    await backend.delete(STORE, tenant=TENANT, file_id="other")
+    assert await found() == []
+    await backend.delete_collection(STORE)
+    await backend.create_collection(STORE, 4)
+    await backend.upsert(STORE, [chunk(1, "red fox"), chunk(2, "bread", file="other")])
+    assert await found() == before
+
+
+async def test_a_filter_leaves_the_score_of_a_word_as_it_is(backend: Embedded) -> None:
+    early = [chunk(1, "red fox", attributes={"year": 1}), chunk(2, "a red fox", attributes={"year": 2})]
+    await backend.upsert(STORE, [*early, chunk(3, "bread")])
+    both = {hit.index: hit for hit in await backend.search(STORE, Query(TENANT, text="fox"))}
+    [late] = await backend.search(STORE, Query(TENANT, text="fox", filter=Comparison("year", "gt", 1)))
+    assert late == both[2]
+    assert await backend.search(STORE, Query(TENANT, text="fox", filter=Comparison("year", "gt", 2))) == []
+
+
+def test_the_words_of_as_many_collections_are_kept_as_there_is_room_for(tmp_path: Path) -> None:
+    own = edge.Filter()
+    shards: dict[str, edge.EdgeShard] = {}
+    for number, name in enumerate("abc"):
+        (tmp_path / name).mkdir()
+        shards[name] = edge.EdgeShard.create(str(tmp_path / name), config(4))
+        point = edge.Point(str(uuid.UUID(int=number + 1)), near(0), {"text": "a red fox"})
+        shards[name].update(edge.UpdateOperation.upsert_points([point]))
+    words = KeywordSearch(kept=2 * len("a red fox"))
+    for name in "abac":
+        assert len(words.search(shards[name], Scope(name, "all", own), None, "fox", 5)) == 1
+    assert words.collections == ["a", "c"]
+    words.forget("a")
+    assert words.collections == ["c"]
+    for shard in shards.values():
+        shard.close()

@@ -19,7 +19,7 @@ import msgspec
 import qdrant_edge as edge
 
 from antwort.providers.file_search.vectors.embedded.folder import FolderLock
-from antwort.providers.file_search.vectors.embedded.keywords import KeywordSearch
+from antwort.providers.file_search.vectors.embedded.keywords import KeywordSearch, Scope
 from antwort.providers.file_search.vectors.embedded.open_collections import (
     FLAGS,
     INDEXES,
@@ -115,6 +115,7 @@ class DatabaseWorker:
     def drop(self, name: str) -> None:
         """Delete a collection."""
         self._collections.close_one(name)
+        self._keywords.forget(name)
         self._stale.pop(name, None)
         old = self._folder / f"{name}{_OLD}"
         if (self._folder / name).exists():
@@ -136,6 +137,7 @@ class DatabaseWorker:
         found = self._collections.get(name)
         for _, vector, _ in points:
             _check(found, vector)
+        self._keywords.forget(name)  # there is more to come before it is written
         payloads = [_by_kind(payload) for _, _, payload in points]
         written = [edge.Point(id_, vector, payload) for (id_, vector, _), payload in zip(points, payloads, strict=True)]
         found.shard.update(edge.UpdateOperation.upsert_points(written))
@@ -184,8 +186,13 @@ class DatabaseWorker:
         if text is not None and "text" in opened.indexed:
             found.append(asked(edge.TextQuery("text", text)))
         elif text is not None:
-            own = _filter(wish["scope"])
-            found.append(self._keywords.search(opened.shard, where, text, limit, fields, own=own))
+            own = Scope(name, repr(wish["scope"]), _filter(wish["scope"]))
+            scored = self._keywords.search(
+                opened.shard, own, None if condition == wish["scope"] else where, text, limit
+            )
+            known = {id_: payload for id_, _, payload in found[0]} if found else {}
+            known |= _payloads(opened.shard, [id_ for id_, _ in scored if id_ not in known], fields)
+            found.append([(id_, score, known[id_]) for id_, score in scored if id_ in known])
         return found
 
     def counts(self, scopes: list[tuple[str, JSON]]) -> list[tuple[int, int, int]]:
@@ -214,12 +221,18 @@ class DatabaseWorker:
         return chunks - empty, len(files.hits), sum(int(hit.value) * hit.count for hit in texts.hits)
 
     def _written(self, name: str, found: OpenCollection, gone: int) -> None:
+        self._keywords.forget(name)
         found.shard.flush()
         self._stale[name] = self._stale.get(name, 0) + gone
         if self._stale[name] >= _VACUUM:
             del self._stale[name]
             found.shard.optimize()
         self._collections.weigh(name)
+
+
+def _payloads(shard: edge.EdgeShard, ids: Sequence[str], fields: list[str]) -> dict[str, JSON]:
+    points = shard.retrieve([uuid.UUID(one) for one in ids], with_payload=fields, with_vector=False) if ids else []
+    return {str(point.id): point.payload or {} for point in points}
 
 
 def _is_small(shard: edge.EdgeShard) -> bool:
