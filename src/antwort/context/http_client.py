@@ -115,10 +115,12 @@ class HttpClient(Protocol):
         time_limit: float | None = None,
         max_bytes: int | None = None,
         on_piece: Callable[[bytes], Awaitable[None]] | None = None,
+        guarded: bool = False,
     ) -> HttpAnswer:
         """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed.
 
-        `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them.
+        `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them. A URL that
+        comes from anybody else has to be `guarded`: only public addresses are asked then, as with `fetch`.
         """
 
 

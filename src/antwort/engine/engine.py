@@ -23,6 +23,7 @@ from antwort.engine.planning.input_files import InputFiles
 from antwort.engine.planning.links import CheckUrl
 from antwort.engine.planning.planner import Planner
 from antwort.engine.sealing import Sealer
+from antwort.engine.tools.opened_tools import sealed_tools
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.turns.compaction import Compactor
 from antwort.engine.turns.loop import Loop
@@ -136,7 +137,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
             status=response.status,
             model=response.model,
             body=response,
-            request=_request_of(plan.create) if response.background else {},
+            request=self._request_of(plan) if response.background else {},
             previous_response_id=response.previous_response_id,
             background=response.background,
             subject=plan.ctx.subject,
@@ -147,6 +148,14 @@ class Engine(EngineParts, frozen=True, kw_only=True):
             child_index=None if parent is None else parent.index,
             unstored_at=None if response.store else response.created_at,
         )
+
+    def _request_of(self, plan: Plan) -> JSON:
+        """Return a request as it is stored, for whoever goes on with it."""
+        create, tools = plan.create, plan.create.tools
+        if tools and plan.toolset.secrets:
+            tools = sealed_tools(tools, plan.toolset, self.sealer, plan.ctx.tenant)
+            create = msgspec.structs.replace(create, tools=tools)
+        return _request_of(create)
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""

@@ -17,6 +17,8 @@ from antwort.wire.ids import new_id
 
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
 """The items by which a call is approved. They are for clients: models read the call and its output."""
+_FOR_CLIENTS = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, "mcp_list_tools"})
+"""Items that no model reads; what a server has, it is offered as functions."""
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""
 _TRIGGER = "compaction_trigger"
@@ -100,7 +102,7 @@ def input_items(entries: Iterable[JournalEntry]) -> list[JSON]:
     for entry in entries:
         if entry.call is not None:  # a call that the server has executed is sent back
             items += model_items([entry])
-        elif entry.item["type"] not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and entry.mark != "for_clients":
+        elif entry.item["type"] not in _FOR_CLIENTS and entry.mark != "for_clients":
             items.append(entry.item)
     if not any(_was_cut_off(item) for item in items):
         return items
@@ -153,7 +155,7 @@ def _is_read(entry: JournalEntry) -> bool:
     """Tell whether the model reads an item that is no call of ours."""
     if entry.mark is not None:
         return False  # it was cut off by a crash and begun again, or is not for the model
-    return entry.item.get("type") not in {APPROVAL_REQUEST, APPROVAL_RESPONSE} and not _was_cut_off(entry.item)
+    return entry.item.get("type") not in _FOR_CLIENTS and not _was_cut_off(entry.item)
 
 
 def _add_call(call: CallRecord, items: list[JSON], outputs: list[JSON], late: set[str]) -> None:

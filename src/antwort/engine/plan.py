@@ -15,6 +15,7 @@ from antwort.engine.tools.parameters import joined, least
 from antwort.engine.tools.targets import Target, Toolset
 from antwort.engine.tools.tool_choice import Choice
 from antwort.errors import FunctionError, did_you_mean
+from antwort.functions import OpenedItem
 from antwort.storage.base import JournalEntry, Question
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
@@ -88,6 +89,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What it works for, if it is a sub-agent."""
     prepared: Mapping[str, JSON] = {}
     """Hosted tools that are other than the request has named them, by the model's names of their functions."""
+    opened: Sequence[OpenedItem] = ()
+    """Items that come before all that the model says: of tools that stand for functions."""
     shown: Shown = AS_USUAL
     max_window: int | None = None
     """Bytes that the model is given to read in one turn."""

@@ -3,7 +3,15 @@
 from antwort.functions.calls import ToolCall, ToolExecutor
 from antwort.functions.discovery import Catalogue
 from antwort.functions.hosted import Hosted
-from antwort.functions.hosted_tool import HostedCall, HostedTool, ItemEnd, ItemEvent
+from antwort.functions.hosted_tool import (
+    HostedCall,
+    HostedTool,
+    ItemEnd,
+    ItemEvent,
+    OpenedFunction,
+    OpenedItem,
+    OpenedTool,
+)
 from antwort.functions.metrics import Counter, Gauge, Histogram
 from antwort.functions.provider import FunctionProvider, Provider, function, route
 from antwort.functions.registry import FunctionRegistry
@@ -26,6 +34,9 @@ __all__ = [
     "ItemEnd",
     "ItemEvent",
     "Limits",
+    "OpenedFunction",
+    "OpenedItem",
+    "OpenedTool",
     "Provider",
     "Scope",
     "Shape",

@@ -25,7 +25,8 @@ class ToolExecutor(Protocol):
     One that has many functions may have an attribute `tools_version` besides, a number that changes whenever its
     functions do. What it offers may then depend on the agent of a context only, and is asked for once for each agent;
     others are asked with every request. One that has a coroutine `prepare_tool(name, tool, items, ctx)` is asked about
-    each hosted tool that a request names, as `Provider.prepare_tool` is.
+    each hosted tool that a request names, as `Provider.prepare_tool` is; one that has `open_tool`, with the same
+    arguments, about those that stand for functions.
     """
 
     def discovered_tools(self, ctx: Context | None = None) -> Sequence[FunctionSpec]:

@@ -7,7 +7,7 @@ A tool is a small class: what a request may say of it are attributes, and the li
 import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -28,6 +28,8 @@ class HostedCall(msgspec.Struct, frozen=True, dict=True):
     name: str
     arguments: str
     """JSON, as the model has written it: nothing of it is checked when the call begins."""
+    approval: str | None = None
+    """The id of the approval that it was made after, if somebody was asked."""
 
     @functools.cached_property
     def decoded(self) -> JSON:
@@ -122,6 +124,15 @@ class HostedTool:
     """
     only_named: bool = False
     """Whether it is one only for requests that name the type; for others it is a function like any other."""
+    id_prefix: str | None = None
+    """What ids of its items begin with; None makes it of the first letters of the type."""
+    secrets: tuple[str, ...] = ()
+    """Fields of the tool that nobody is told again, and that are stored nowhere but sealed."""
+    opens: bool = False
+    """Whether a tool of its types is no function itself, but stands for those that `Provider.open_tool` finds.
+
+    A request may have several such tools, each with a `server_label` of its own.
+    """
 
     def check(self, tool: Mapping[str, Any]) -> object:
         """Look at the tool as a request names it; a FunctionError or BadRequestError refuses the request."""
@@ -158,6 +169,45 @@ class HostedTool:
         return "\n".join(text for text in texts if isinstance(text, str))
 
 
+class OpenedFunction(msgspec.Struct, frozen=True):
+    """One of the functions that a tool of a request stands for; its calls are made by the function that is the tool's.
+
+    That one gets the arguments as a text, `arguments`, as the model has written them.
+    """
+
+    name: str
+    """By which clients know it. Models do so too, if no other function of the request has that name."""
+    label: str
+    """The `server_label` of the tool."""
+    description: str
+    parameters: JSON
+    tool: HostedTool
+    """How its calls look."""
+    options: Mapping[str, Any]
+    """What its calls get as `ctx.options`."""
+    approval: Literal["always", "never"] = "never"
+    repeatable: bool = False
+    """Whether a call may be made again after a crash."""
+
+
+class OpenedItem(msgspec.Struct, frozen=True):
+    """An item that stands in the output before all that the model says."""
+
+    fields: Mapping[str, Any]
+    """All but its `id`; its `status` is `completed` if they do not say it."""
+    id_prefix: str
+    arriving: Mapping[str, Any] = {}
+    """Fields that `output_item.added` has with these values."""
+    events: Sequence[ItemEvent] = ()
+
+
+class OpenedTool(msgspec.Struct, frozen=True):
+    """What a tool of a request stands for."""
+
+    functions: Sequence[OpenedFunction] = ()
+    items: Sequence[OpenedItem] = ()
+
+
 def check_hosted(tool: object) -> None:
     """Raise DefinitionError unless what a tool says of itself can be used."""
     if not isinstance(tool, HostedTool):  # such as the class instead of an object
@@ -166,7 +216,7 @@ def check_hosted(tool: object) -> None:
     name = type(tool).__name__
     if not tool.types or not _are_texts(tool.types):
         raise DefinitionError(f"{name} needs a tuple of tool types, such as types=('name', 'name_preview')")
-    for field in ("phases", "offered_with", "narrows", "output_items"):
+    for field in ("phases", "offered_with", "narrows", "output_items", "secrets"):
         if not _are_texts(getattr(tool, field)):
             raise DefinitionError(f"{name}: `{field}` is a tuple of texts")
     for item in (tool.item, *tool.output_items):

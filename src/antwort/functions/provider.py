@@ -34,6 +34,7 @@ from antwort.context.values import Values
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.files.base import Files
 from antwort.functions.calls import ToolCall
+from antwort.functions.hosted_tool import OpenedTool
 from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.results import ToolResult
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
@@ -399,6 +400,19 @@ class Provider(Generic[S]):
         APIError refuses the request, with a `param` relative to the tool. It has to be quick.
         """
         return tool
+
+    async def open_tool(
+        self,
+        name: str,
+        tool: Mapping[str, Any],  # noqa: ARG002 - for those who override it
+        items: Iterable[Mapping[str, Any]],  # noqa: ARG002
+        ctx: Context,  # noqa: ARG002
+    ) -> OpenedTool:
+        """Return what a hosted tool stands for that `opens`, before the model is asked; `name` makes the calls of it.
+
+        `items` and errors are as with `prepare_tool`. It has its own time limit, since it may ask somebody.
+        """
+        raise DefinitionError(f"provider '{self.name}': the hosted tool of '{name}' opens, so override `open_tool`")
 
     @final
     async def execute(self, ctx: Context, call: ToolCall) -> ToolResult:  # noqa: ARG002 - the protocol's signature

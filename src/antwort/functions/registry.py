@@ -25,6 +25,7 @@ from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor
 from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.execution import Execution
+from antwort.functions.hosted_tool import OpenedTool
 from antwort.functions.lifetime import Lifetime, Patience
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.provider import FunctionProvider, Provider, Services, comes_with_antwort, marked_options
@@ -396,6 +397,15 @@ class FunctionRegistry(ToolExecutor):
         if entry is None or not entry.ready or not isinstance(entry.provider, Provider):
             return tool
         return await entry.provider.prepare_tool(name, tool, items, ctx)
+
+    async def open_tool(
+        self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
+    ) -> OpenedTool:
+        """Let the provider of a function say what a hosted tool that a request names stands for."""
+        entry = self._entries.get(name)
+        if entry is None or not entry.ready or not isinstance(entry.provider, Provider):
+            return OpenedTool()
+        return await entry.provider.open_tool(name, tool, items, ctx)
 
     def provider_of(self, name: str) -> str:
         """Return the provider of a function; an empty text if there is no such function."""

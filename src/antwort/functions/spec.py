@@ -17,7 +17,7 @@ from antwort.config import Approval
 from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
-from antwort.functions.hosted_tool import HostedTool, check_hosted
+from antwort.functions.hosted_tool import HostedTool, OpenedFunction, check_hosted
 from antwort.functions.schema import object_schema, strict_schema
 from antwort.functions.signature import Signature, context_parameter
 from antwort.types import JSON
@@ -296,6 +296,13 @@ class FunctionSpec:
         spec = copy.copy(self)
         spec._set("offer", offer or self.offer)
         spec._set("approval", approval or self.approval)
+        return spec
+
+    def opened(self, function: OpenedFunction) -> "FunctionSpec":
+        """Return the same function as it makes the calls of one that a tool of a request stands for."""
+        spec = self.used_otherwise(approval=function.approval)
+        spec._set("hosted", function.tool)
+        spec._set("attach", function.repeatable)
         return spec
 
     @functools.cached_property

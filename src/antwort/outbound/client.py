@@ -33,7 +33,7 @@ from antwort.outbound.addresses import (
     printable,
     read_url,
 )
-from antwort.outbound.connections import OutboundConnections
+from antwort.outbound.connections import GuestRequest, OutboundConnections
 
 if TYPE_CHECKING:
     import yarl
@@ -48,6 +48,9 @@ Resolve = Callable[[str, int], Awaitable[Sequence[str]]]
 _MAX_REDIRECTS = 5
 _MAX_ADDRESSES = 4
 """Addresses of one host that are tried, one after the other."""
+_CHECKED_FOR = 30.0
+"""Seconds for which addresses are used again that were checked."""
+_MOST_CHECKED = 1000
 _SERVICE = "the service"
 """What errors call a server that the operator configured: its name and address are not for models."""
 _ACCEPTED = "gzip, deflate"
@@ -74,6 +77,8 @@ class Outbound(HttpClient):
         self._resolve = resolve or _resolve
         self._proxies = proxies
         self._connections = OutboundConnections(self._settings.max_connections, tls)
+        self._checked_guests: dict[tuple[str, int], tuple[float, Sequence[str]]] = {}
+        """Addresses that were found to be reachable lately: requests go to these, and to no others."""
 
     @override
     async def fetch(
@@ -163,7 +168,15 @@ class Outbound(HttpClient):
         time_limit: float | None = None,
         max_bytes: int | None = None,
         on_piece: Callable[[bytes], Awaitable[None]] | None = None,
+        guarded: bool = False,
     ) -> HttpAnswer:
+        most = max_bytes or int(self._settings.max_bytes)
+        if guarded:
+            target = read_url(url)
+            target = target.extend_query(params) if params else target
+            asked = GuestRequest(method, target, _headers(headers), body, most, on_piece)
+            async with self._in_time(_quoted(str(target.raw_host)), time_limit):
+                return await self._call_guest(asked)
         try:
             target = yarl.URL(url)
             final_url = url if target.raw_user is None else str(target.with_user(None))
@@ -181,7 +194,7 @@ class Outbound(HttpClient):
                     headers=_headers(headers),
                     body=body,
                     whose=_SERVICE,
-                    max_bytes=max_bytes or int(self._settings.max_bytes),
+                    max_bytes=most,
                     proxy=Proxy.for_url(urlsplit(url)) if self._proxies else None,
                     on_piece=on_piece,
                 )
@@ -192,6 +205,25 @@ class Outbound(HttpClient):
     async def close(self) -> None:
         """Close every connection."""
         await self._connections.close()
+
+    async def _call_guest(self, asked: GuestRequest) -> HttpAnswer:
+        """Send a request to one of the addresses of a host, all of which may be reached."""
+        host, port = _host_and_port(asked.target)
+        whose, now = _quoted(host), asyncio.get_running_loop().time()
+        checked_at, addresses = self._checked_guests.get((host, port), (-_CHECKED_FOR, ()))
+        if now - checked_at >= _CHECKED_FOR:
+            addresses = await self._checked(host, port)
+            while len(self._checked_guests) >= _MOST_CHECKED:
+                del self._checked_guests[next(iter(self._checked_guests))]
+            self._checked_guests[host, port] = now, addresses
+        failure = UnreachableError(f"{whose} cannot be reached.")
+        for address in addresses[:_MAX_ADDRESSES]:
+            try:
+                return await self._connections.call_guest(asked, address, host=host, whose=whose)
+            except NotConnectedError as error:
+                failure = error
+        self._checked_guests.pop((host, port), None)
+        raise failure
 
     @asynccontextmanager
     async def _in_time(self, whom: str, time_limit: float | None) -> AsyncIterator[None]:

@@ -7,6 +7,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
 from antwort.concurrency.slots import Slots
 from antwort.context.http_client import HttpAnswer, TooLargeError, UnreachableError
 from antwort.http1.client import (
@@ -35,14 +37,30 @@ _FRAMED = 8
 many."""
 _SERVICES = 64
 """Services whose connections are kept; there are as many as the operator has configured."""
+_GUESTS = 64
+"""Servers that strangers name whose connections are kept."""
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Methods of requests that have done nothing more if they were read twice."""
 _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
 _FORBIDDEN = ("\r", "\n", "\0")
 
 
+class GuestRequest(Struct, frozen=True):
+    """A request to a URL that a stranger names."""
+
+    method: str
+    target: "URL"
+    headers: Mapping[str, str]
+    body: bytes | None
+    max_bytes: int
+    on_piece: OnPiece | None = None
+
+
 class OutboundConnections:
-    """Connections for pages, which are not kept: nobody else should get them; and those to services, which are."""
+    """Connections for pages, which are not kept: nobody else should get them; and those to services, which are.
+
+    So are those to servers that strangers name, for whoever names the same: there are other slots for these.
+    """
 
     def __init__(self, most: int, tls: ssl.SSLContext | None) -> None:
         self._tls = tls
@@ -50,6 +68,7 @@ class OutboundConnections:
         self._page_slots = Slots(most)
         self._service_slots = Slots(most)
         self._services: dict[tuple[str, str, int, Proxy | None], Http1Client] = {}
+        self._guests: dict[tuple[str, str, int, str], Http1Client] = {}
 
     async def get(
         self, target: "URL", address: str, *, host: str, headers: Mapping[str, str], whose: str, max_bytes: int
@@ -111,11 +130,47 @@ class OutboundConnections:
             finally:
                 connection.abort()
 
+    async def call_guest(self, asked: GuestRequest, address: str, *, host: str, whose: str) -> HttpAnswer:
+        """Send a request to an address of a host that a stranger names."""
+        target = asked.target
+        client = await self._guest(target, address, host)
+        message = _message(
+            asked.method, target.raw_path_qs, {"host": target.raw_authority, **asked.headers}, asked.body
+        )
+        with _failures(whose):
+            connection = await client.exchange(message, _CONNECT, None, repeatable=asked.method in _REPEATABLE)
+            try:
+                body = await _read(connection, whose, asked.max_bytes, asked.on_piece)
+                return HttpAnswer(str(target), connection.status, connection.headers, body)
+            finally:
+                connection.abort()
+
+    async def _guest(self, target: "URL", address: str, host: str) -> Http1Client:
+        port = int(target.port or 0)
+        key = (target.scheme, address, port, host)
+        context = await self._context(target)
+        client = self._guests.pop(key, None)
+        if client is None:  # no server takes all slots: others are asked meanwhile
+            client = Http1Client(
+                address,
+                port,
+                tls=target.scheme == "https",
+                limit=max(1, self._most // 4),
+                patience=_CONNECT,
+                context=context,
+                server_hostname=host,
+            )
+        self._guests[key] = client
+        while len(self._guests) > _GUESTS:  # those that are in use end by themselves
+            await self._guests.pop(next(iter(self._guests))).close()
+        return client
+
     async def close(self) -> None:
         """Close every connection."""
-        services, self._services = list(self._services.values()), {}
-        for service in services:
-            await service.close()
+        clients = [*self._services.values(), *self._guests.values()]
+        self._services, self._guests = {}, {}
+        for client in clients:
+            await client.close()
 
     async def _service(self, target: "URL", proxy: Proxy | None) -> Http1Client:
         host, port = str(target.raw_host), int(target.port or 0)

@@ -226,16 +226,22 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         if not asks or target is None or refusal is not None:
             return self._shown(self._noted(record, target, refusal))
         life.ask_approval(record, target)
-        begun = self._noted(record, target)
+        begun = self._noted(record, target, approval=record.question)
         self._waiting.add(begun.position)
         return begun
 
     def _noted(
-        self, record: CallRecord, target: Target | None, refusal: str | None = None, *, attached: bool = False
+        self,
+        record: CallRecord,
+        target: Target | None,
+        refusal: str | None = None,
+        *,
+        attached: bool = False,
+        approval: str | None = None,
     ) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
         hosted = None if target is None or refusal is not None else target.hosted
-        item = call_item(record, hosted)
+        item = call_item(record, hosted, approval)
         return self._life.begin(record, target, item, refusal=refusal, attached=attached, hosted=hosted)
 
     def _shown(self, call: ServerCall) -> ServerCall:
@@ -290,8 +296,9 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             question, body = approved.question, approved.question.body
             if question.call_id in known:
                 continue
-            record = CallRecord(question.call_id, body["name"], body["arguments"], said_before=question.call_id in said)
-            call = self._noted(record, approved.target)
+            name = body["name"] if approved.target is None else approved.target.name
+            record = CallRecord(question.call_id, name, body["arguments"], said_before=question.call_id in said)
+            call = self._noted(record, approved.target, approval=question.id)
             answer = QuestionAnswer(question)
             if not answer.approved:
                 self._end(call, answer.result(), {})

@@ -26,8 +26,8 @@ _OURS = frozenset({"id", "type", "status"})
 _KIND = re.compile(r"[a-zA-Z0-9_.:-]{1,64}")
 
 
-def call_item(call: CallRecord, tool: HostedTool | None) -> JSON:
-    """Return the item of a call that begins."""
+def call_item(call: CallRecord, tool: HostedTool | None, approval: str | None = None) -> JSON:
+    """Return the item of a call that begins, after an approval if it needed one."""
     if tool is None or tool.item is None:
         return {
             "id": new_id("afc"),
@@ -38,19 +38,19 @@ def call_item(call: CallRecord, tool: HostedTool | None) -> JSON:
             "output": "",
             "content": [],
         }
-    item: JSON = {"id": new_id(_prefix(tool.item)), "type": tool.item, "status": "in_progress"}
+    item: JSON = {"id": new_id(tool.id_prefix or _prefix(tool.item)), "type": tool.item, "status": "in_progress"}
     if tool.output_items:
         item["call_id"] = call.call_id
     try:
-        item.update(_fields(call.name, tool.begin(_made(call))))
+        item.update(_fields(call.name, tool.begin(_made(call, approval))))
     except BaseException:  # a provider's own code, and no reason for a response to fail
         logger.exception("function %s: `begin` has failed; the item has no fields of its own", call.name)
     return item
 
 
-def _made(call: CallRecord) -> HostedCall:
+def _made(call: CallRecord, approval: str | None = None) -> HostedCall:
     """Return a call as its tool gets it."""
-    return HostedCall(call.call_id, call.name, call.arguments)
+    return HostedCall(call.call_id, call.name, call.arguments, approval)
 
 
 @functools.cache

@@ -143,7 +143,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def ask_approval(self, record: CallRecord, target: Target) -> None:
         """Let a call wait for somebody to say that it may be made."""
-        request = approval_request(target.name, record.arguments, provider_of(target))
+        request = approval_request(target.shown_name, record.arguments, provider_of(target))
         record.wait(Suspension("approval", approval_body(request)))
         record.question = request["id"]
         self.emitter.whole(request)
@@ -178,7 +178,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         if executor is None:
             return ToolResult.error("Nobody executes it.", "unavailable")
         try:
-            result = ToolResult.of(await executor.execute(name, record.arguments, ctx))
+            result = ToolResult.of(await executor.execute(name, _given(record, target), ctx))
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException:  # an executor may be anybody's
@@ -303,6 +303,11 @@ def interrupt(entry: JournalEntry, emitter: Emitter) -> None:
     index = emitter.replace(item)
     if index >= 0:
         emitter.done(index)
+
+
+def _given(record: CallRecord, target: Target) -> str | JSON:
+    """Return the arguments of a call as its function wants them."""
+    return record.arguments if target.opened is None else {"arguments": record.arguments}
 
 
 def _is_json(result: ToolResult) -> bool:

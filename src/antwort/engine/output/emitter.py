@@ -18,7 +18,7 @@ from antwort.engine.history import model_items
 from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item
 from antwort.engine.output.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.engine.window import compaction_item
-from antwort.functions import ItemEvent
+from antwort.functions import ItemEvent, OpenedItem
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 from antwort.wire.client_tools import ClientTool
@@ -430,6 +430,12 @@ class Emitter:
         for event in events:
             self.item_event(index, item, event)
         return index
+
+    def opened(self, opened: OpenedItem) -> JSON:
+        """Write an item of a tool that was opened, as a whole, and return it."""
+        item: JSON = {"id": new_id(opened.id_prefix), "status": "completed", **opened.fields}
+        self.done(self.hosted_call(item, {**opened.arriving, "status": "in_progress"}, opened.events))
+        return item
 
     def item_event(self, index: int, item: JSON, event: ItemEvent) -> None:
         """Send an event of an item."""

@@ -35,6 +35,7 @@ from antwort.engine.planning.resent_calls import with_resent_calls
 from antwort.engine.sealing import Sealer
 from antwort.engine.tools.approvals import ResumedCall, approved_calls
 from antwort.engine.tools.item_tools import CHANGING, brought_tools, changing, changing_entries, configured
+from antwort.engine.tools.opened_tools import open_tools, unsealed_request
 from antwort.engine.tools.parameters import (
     NOTHING_INCLUDED,
     Profile,
@@ -124,7 +125,7 @@ class Planner:
                     return await self._read(create, ctx, shown, recall, plan)
                 if not self._is_named(create, plan.response):
                     await self._name_model(create, plan.response)
-                return await _prepared(plan) if plan.toolset.types else plan
+                return await _prepared(plan) if plan.toolset.types or plan.toolset.unopened else plan
             except ProviderAsleepError as error:
                 await error.wake()
 
@@ -279,7 +280,7 @@ class Planner:
 
         `work` is what a sub-agent is to do.
         """
-        create = msgspec.convert(record.request, CreateResponse)
+        create = unsealed_request(record.request, self._sealer, record.tenant)
         new = [entry for entry in entries if entry.direction == "input"]
         history: list[JournalEntry] = []
         if record.previous_response_id is not None:  # of the record: a response that was deleted meanwhile is left out
@@ -300,6 +301,8 @@ class Planner:
         profile = record.extra.get("profile")
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
+        if plan.toolset.unopened:
+            plan = await _opened(plan, (history, entries), refuses=False)
         if work is None:
             plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
@@ -525,12 +528,39 @@ def _choose(
     create: CreateResponse, toolset: Toolset, response: ResponseObject, implied: Sequence[JSON], *, listed: bool
 ) -> Choice:
     """Return what the model may and must call, and have the response repeat that and its tools."""
-    choice = read_choice(create.tool_choice, toolset, listed=listed)
+    # What is among tools that are not opened yet, nobody knows.
+    choice = Choice() if toolset.unopened else read_choice(create.tool_choice, toolset, listed=listed)
     if create.tool_choice is not None:
         response.tool_choice = choice.echo
     if toolset.echo:
         response.tools = _named(toolset.echo, implied)
     return choice
+
+
+async def _prepared(plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True) -> Plan:
+    """Return a plan with its hosted tools as those who execute them want them, or with what they stand for."""
+    if plan.toolset.unopened:
+        plan = await _opened(plan, past, refuses=refuses)
+    if not plan.toolset.types:
+        return plan
+    tools = plan.create.tools or ()
+    prepared = await prepared_tools(plan.toolset, plan.ctx, tools, past, refuses=refuses)
+    return replace(plan, prepared=prepared)
+
+
+async def _opened(plan: Plan, past: Sequence[Sequence[JournalEntry]], *, refuses: bool) -> Plan:
+    """Return a plan with the functions that its tools stand for, and with what the model may call of all."""
+    toolset, items = await open_tools(plan.toolset, plan.ctx, past, refuses=refuses)
+    create, response = plan.create, plan.response
+    try:
+        choice = read_choice(create.tool_choice, toolset, listed=True)
+    except BadRequestError:
+        if refuses:
+            raise
+        choice = plan.choice
+    if create.tool_choice is not None:
+        response.tool_choice = choice.echo
+    return replace(plan, toolset=toolset, choice=choice, opened=items)
 
 
 def _named(tools: Sequence[JSON], implied: Sequence[JSON]) -> list[JSON]:
@@ -556,15 +586,6 @@ def _only_text(create: CreateResponse) -> str | None:
     """Return the text of a request that continues nothing: it answers nobody, and names neither URLs nor sources."""
     continues = create.previous_response_id is not None or create.conversation is not None
     return create.input if isinstance(create.input, str) and not continues else None
-
-
-async def _prepared(plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True) -> Plan:
-    """Return a plan with its hosted tools as those who execute them want them."""
-    if not plan.toolset.types:
-        return plan
-    tools = plan.create.tools or ()
-    prepared = await prepared_tools(plan.toolset, plan.ctx, tools, past, refuses=refuses)
-    return replace(plan, prepared=prepared)
 
 
 def _in_chain(plan: Plan, history: Sequence[JournalEntry]) -> Plan:

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antwort.engine.calls.items import OWN, read_arguments, read_output
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.history import APPROVAL_REQUEST, INTERRUPTED
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec, HostedTool
 from antwort.functions.output import NOTHING, capped, encodable
@@ -27,7 +27,6 @@ _LONGEST = 100_000
 """Characters of an output that the model reads, unless its function says otherwise; as when it was new."""
 _NOT_SENT = "(The output of this call was not sent along.)"
 _FAILED = "The call has failed."
-_MCP = "mcp_call"
 _SAID = frozenset({"message", "reasoning", "function_call", "function_call_output"})
 """Items that are no calls of ours; nearly all are among them."""
 
@@ -142,10 +141,15 @@ class _Reading:
                 result = None if tool.output_items else item
                 longest = spec.limits.max_output or _LONGEST
                 return _Resent(item, call_id, name, arguments, tool, result, longest)
-        return _mcp_call(item, call_id) if item["type"] == _MCP else None
+        return _other_call(item, call_id) if _is_other(item) else None
 
 
-def _mcp_call(item: JSON, call_id: str) -> _Resent:
+def _is_other(item: JSON) -> bool:
+    """Tell whether an item is a call of a tool of another server."""
+    return isinstance(item.get("server_label"), str) and "arguments" in item and item["type"] != APPROVAL_REQUEST
+
+
+def _other_call(item: JSON, call_id: str) -> _Resent:
     """Return the call of another server's function that an item is, whoever has made it."""
     error = item.get("error")
     if error is not None and not isinstance(error, str):

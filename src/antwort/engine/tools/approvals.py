@@ -41,8 +41,17 @@ def approved_calls(
     questions: Iterable[Question], toolset: Toolset, find: Callable[[str], Target | None]
 ) -> list[ApprovedCall]:
     """Return calls that have their answer, with who executes them, whether the request offers them again or not."""
-    named = [(question, str(question.body["name"])) for question in questions]
-    return [ApprovedCall(question, toolset.targets.get(name) or find(name)) for question, name in named]
+    return [ApprovedCall(question, _approved_target(question, toolset, find)) for question in questions]
+
+
+def _approved_target(question: Question, toolset: Toolset, find: Callable[[str], Target | None]) -> Target | None:
+    """Return who executes a call; of functions that a tool stands for, only those of the tool with the same label."""
+    name, label = str(question.body["name"]), question.body.get("server_label")
+    opened = toolset.opened_as({"server_label": label, "name": name})
+    if opened:
+        return toolset.targets[next(iter(opened))]
+    target = toolset.targets.get(name) or find(name)
+    return None if target is not None and provider_of(target) != label else target
 
 
 def needs_approval(spec: FunctionSpec, policy: ApprovalPolicy | None) -> bool:
@@ -69,6 +78,8 @@ def approval_body(request: JSON) -> JSON:
 
 
 def provider_of(target: Target) -> str:
-    """Return the provider of a function, as far as its executor knows one."""
+    """Return the provider of a function, as far as its executor knows one, or the label of the tool that it is of."""
+    if target.opened is not None:
+        return target.opened.label
     ask = getattr(target.executor, "provider_of", None)
     return str(ask(target.spec.name)) if ask is not None and target.spec is not None else "functions"

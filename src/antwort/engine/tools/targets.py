@@ -1,7 +1,7 @@
 """The tools of a request: which functions the model is offered, and whom each call is for."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from antwort.backends.base import ToolDefinitions
 from antwort.errors import BadRequestError, FunctionError, did_you_mean
-from antwort.functions import FunctionSpec, HostedTool, ToolExecutor
+from antwort.functions import FunctionSpec, HostedTool, OpenedFunction, ToolExecutor
 from antwort.functions.absent import AbsentProviders
 from antwort.functions.stubs import python_stub
 from antwort.lazy_imports import imported_on_use
@@ -78,6 +78,13 @@ class Target(msgspec.Struct, frozen=True):
     """A tool of the client whose calls are not plain ones."""
     callers: frozenset[str] | None = None
     """Who may call it, if the request says so: the model directly, programs, or both."""
+    opened: OpenedFunction | None = None
+    """What it is among the functions that a tool of the request stands for, if it is one of them."""
+
+    @property
+    def shown_name(self) -> str:
+        """The name by which clients know it."""
+        return self.name if self.opened is None else self.opened.name
 
     @property
     def is_direct(self) -> bool:
@@ -108,6 +115,17 @@ class Target(msgspec.Struct, frozen=True):
         return self.spec is not None and self.spec.suspends
 
 
+class UnopenedTool(msgspec.Struct, frozen=True):
+    """A tool of a request that stands for functions, which nobody knows yet."""
+
+    tool: JSON
+    spec: FunctionSpec
+    """Of the function that makes their calls."""
+    executor: ToolExecutor
+    param: str
+    callers: frozenset[str] | None = None
+
+
 class Toolset(msgspec.Struct, frozen=True):
     """The functions of one request. What it has of ours it shares with other requests, so nobody changes it."""
 
@@ -130,13 +148,28 @@ class Toolset(msgspec.Struct, frozen=True):
     """The functions that came with the tools of the request."""
     follows_references: bool = False
     """Whether the model can read with one of ours what a reference stands for."""
+    unopened: Sequence[UnopenedTool] = ()
+    """Tools that stand for functions, which are still to be found."""
+    opened: Sequence[Target] = ()
+    """Those that were found."""
+    secrets: Mapping[str, tuple[str, ...]] = {}
+    """Fields of tools that nobody is told again, by the type of the tool."""
+
+    def opened_as(self, tool: Mapping[str, object]) -> frozenset[str]:
+        """Return the names of those functions that belong to a label, or of the one of them with a name."""
+        label, name = tool.get("server_label"), tool.get("name")
+        return frozenset(
+            target.name
+            for target in self.opened
+            if target.opened is not None and target.opened.label == label and name in {None, target.opened.name}
+        )
 
     def together(self, name: str) -> frozenset[str]:
         """Return a function and the others that came with the same tool of the request."""
         return self.groups.get(name) or frozenset((name,))
 
 
-class _JoinedTargets(Mapping[str, Target]):
+class JoinedTargets(Mapping[str, Target]):
     """Two mappings without a name in common as one; to copy a thousand targets would cost more than all the rest."""
 
     __slots__ = ("_first", "_second")
@@ -236,6 +269,7 @@ class NamedTools:
         self._clients: list[str] = []
         self._client_tools: dict[str, ClientTool] = {}
         self._hosted: list[tuple[JSON, Available]] = []
+        self._unopened: list[UnopenedTool] = []
         self._compared = 0
 
     def add(self, tool: JSON, param: str) -> None:
@@ -324,14 +358,26 @@ class NamedTools:
             )
         hosted = found.spec.hosted
         _check(hosted, tool, param)
-        self._hosted.append((tool, found))
+        if hosted.opens:
+            self._add_unopened(tool, found, param)
+        else:
+            self._hosted.append((tool, found))
         for other in (self._offer.by_name[name] for name in hosted.offered_with if name in self._offer.by_name):
             if other.spec.name in self._withheld:
                 continue
             if other.spec.hosted is not None and kind in other.spec.hosted.types:
                 self._hosted.append((tool, other))
         said = {name: value for name, value in tool.items() if value is not None or name not in hosted.tool_defaults}
-        self._echo.append({**hosted.tool_defaults, **said})
+        told = {name: value for name, value in said.items() if name not in hosted.secrets}
+        self._echo.append({**hosted.tool_defaults, **told})
+
+    def _add_unopened(self, tool: JSON, found: Available, param: str) -> None:
+        label = tool.get("server_label")
+        if any(other.tool.get("server_label") == label for other in self._unopened):
+            raise BadRequestError(
+                f"There are two tools with the label '{label}'.", param=f"{param}.server_label", code="invalid_value"
+            )
+        self._unopened.append(UnopenedTool(tool, found.spec, found.executor, param, read_callers(tool, param)))
 
     def add_hosted(self) -> None:
         """Add the functions behind hosted tools, once the names of all others are known."""
@@ -357,7 +403,7 @@ class NamedTools:
         ours = self._ours()
         targets = describing(self._targets)
         return Toolset(
-            _JoinedTargets(targets, offered.targets) if offered.targets else targets,
+            JoinedTargets(targets, offered.targets) if offered.targets else targets,
             ToolDefinitions([t.definition for t in targets.values() if t.is_direct], offered.definitions),
             self._echo,
             self._types,
@@ -367,6 +413,8 @@ class NamedTools:
             self._groups(),
             frozenset(targets),
             offered.follows_references or follow_references(ours),
+            self._unopened,
+            secrets={tool.tool["type"]: tool.spec.hosted.secrets for tool in self._unopened if tool.spec.hosted},
         )
 
     def _ours(self) -> list[Target]:

@@ -32,9 +32,14 @@ class Choice(msgspec.Struct, frozen=True):
         """Return the choice after a call was made: what was required is satisfied."""
         if self.upstream is None or self.upstream in ("auto", "none"):
             return self
-        if isinstance(self.upstream, dict) or self.echo == "required":
+        if isinstance(self.upstream, dict) or self.echo == "required" or self.is_one_tool:
             return Choice("auto", None, self.echo)
         return Choice("auto", self.allowed, self.echo, self.among)
+
+    @property
+    def is_one_tool(self) -> bool:
+        """Whether the request names one tool, which may stand for several functions."""
+        return isinstance(self.echo, dict) and self.echo.get("type") != "allowed_tools"
 
     def permits(self, name: str) -> bool:
         """Tell whether a function may be called."""
@@ -64,6 +69,9 @@ def read_choice(value: str | JSON | None, toolset: Toolset, *, listed: bool = Fa
         check_shape(value, shape, "tool_choice")
     if kind == "allowed_tools":
         return _allowed(value, toolset)
+    if opened := toolset.opened_as(value):
+        only = next(iter(opened)) if len(opened) == 1 else None
+        return Choice("required" if only is None else {"type": "function", "name": only}, opened, value, opened)
     name = _chosen_name(value, toolset, "tool_choice")
     echo = value if kind not in _NAMED or "namespace" in value else {"type": kind, "name": name}
     # Not every model server heeds the name: so it is offered no other function, and none is let through either.
@@ -83,14 +91,19 @@ def _required(toolset: Toolset, *, listed: bool) -> Choice:
 def _allowed(value: JSON, toolset: Toolset) -> Choice:
     tools = value["tools"]
     mode = value.get("mode", "auto")
-    named = [_chosen_name(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools)]
-    names = frozenset[str]().union(*(toolset.together(name) for name in named))
+    names = frozenset[str]().union(
+        *(_chosen_names(tool, toolset, f"tool_choice.tools[{index}]") for index, tool in enumerate(tools))
+    )
     echo = {"type": "allowed_tools", "mode": mode, "tools": tools}
     return Choice(mode, frozenset(), echo) if mode == "none" else Choice(mode, names, echo, names)
 
 
 _NAMED = {"function": "function", "custom": "custom tool"}
 """Tools that a choice calls by name; the others by type."""
+
+
+def _chosen_names(tool: JSON, toolset: Toolset, param: str) -> frozenset[str]:
+    return toolset.opened_as(tool) or toolset.together(_chosen_name(tool, toolset, param))
 
 
 def _chosen_name(tool: JSON, toolset: Toolset, param: str) -> str:
@@ -103,5 +116,8 @@ def _chosen_name(tool: JSON, toolset: Toolset, param: str) -> str:
     own = "function" if target is None or target.tool is None else target.tool.type
     if target is None or not isinstance(name, str) or (kind in _NAMED and own != kind):
         what = f"{_NAMED[kind]} '{tool.get('name')}'" if kind in _NAMED else f"tool of type '{kind}'"
+        if tool.get("server_label") is not None:
+            what += f" with the label '{tool['server_label']}'"
+            what += "" if tool.get("name") is None else f" and the function '{tool['name']}'"
         raise BadRequestError(f"'{param}' names a {what} that is not among the tools.", param=param)
     return name

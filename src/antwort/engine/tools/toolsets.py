@@ -160,7 +160,8 @@ class ToolsetBuilder:
             return []
         found = [available.spec for available in self._offer(ctx).by_item.get(item_type, ())]
         names = {target.spec: target.name for target in toolset.targets.values()} if found else {}
-        return [(names.get(spec, spec.name), spec) for spec in found]
+        opened = [(t.name, t.spec) for t in toolset.opened if t.spec and t.hosted and t.hosted.item == item_type]
+        return [*opened, *((names.get(spec, spec.name), spec) for spec in found)]
 
     def _offer(self, ctx: Context) -> Offer:
         """Return what the executors have for the agent of a context. Those without a version are asked each time."""

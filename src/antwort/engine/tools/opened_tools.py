@@ -1,0 +1,140 @@
+"""Tools of a request that stand for functions: they are opened before the model is asked, and offered then."""
+
+import asyncio
+import logging
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from itertools import chain
+
+import msgspec
+from msgspec.structs import replace
+
+from antwort.backends.base import ToolDefinitions
+from antwort.context import Context
+from antwort.engine.sealing import Sealer, SealError
+from antwort.engine.tools.targets import JoinedTargets, Target, Toolset, UnopenedTool, describing
+from antwort.errors import APIError, InternalServerError
+from antwort.functions import OpenedFunction, OpenedItem, OpenedTool
+from antwort.storage.base import JournalEntry
+from antwort.types import JSON
+from antwort.wire.client_tools import LONGEST_NAME, qualified_name
+from antwort.wire.requests import CreateResponse
+
+logger = logging.getLogger(__name__)
+
+_SEALED = "antwort:sealed"
+"""Where a stored tool has its secrets, and the purpose that these are sealed for."""
+_UNNAMEABLE = re.compile(r"[^a-zA-Z0-9_-]")
+
+
+async def open_tools(
+    toolset: Toolset, ctx: Context, past: Sequence[Sequence[JournalEntry]], *, refuses: bool = True
+) -> tuple[Toolset, list[OpenedItem]]:
+    """Return a toolset with the functions that its tools stand for, and the items that come first in the output.
+
+    `past` is all that the response reads, in order. An APIError of who opens a tool refuses the request, and names the
+    tool; without `refuses` its functions are not there.
+    """
+    opening = [_opened(unopened, _latest_first(past), ctx) for unopened in toolset.unopened]
+    opened = await asyncio.gather(*opening, return_exceptions=True)
+    targets: dict[str, Target] = {}
+    found: list[tuple[UnopenedTool, OpenedTool]] = []
+    for unopened, result in zip(toolset.unopened, opened, strict=True):
+        if isinstance(result, OpenedTool):
+            found.append((unopened, result))
+        elif not isinstance(result, APIError):
+            raise result
+        elif refuses:
+            result.param = f"{unopened.param}.{result.param}" if result.param else unopened.param
+            raise result
+    times = Counter(function.name for _, tool in found for function in tool.functions)
+    for unopened, tool in found:
+        for function in tool.functions:
+            name = _free_name(function, toolset, targets, is_shared=times[function.name] > 1)
+            if name is not None:
+                targets[name] = _target(name, function, unopened)
+    items = [item for _, tool in found for item in tool.items]
+    return _with_targets(toolset, targets), items
+
+
+def sealed_tools(plan_tools: Sequence[JSON], toolset: Toolset, sealer: Sealer, tenant: str) -> list[JSON]:
+    """Return the tools of a request as they are stored, with what nobody else is to know sealed."""
+    return [_sealed(tool, toolset.secrets.get(str(tool.get("type")), ()), sealer, tenant) for tool in plan_tools]
+
+
+def _sealed(tool: JSON, secrets: Iterable[str], sealer: Sealer, tenant: str) -> JSON:
+    hidden = {name: tool[name] for name in secrets if tool.get(name) is not None}
+    if not hidden:
+        return tool
+    shown = {name: value for name, value in tool.items() if name not in hidden}
+    return {**shown, _SEALED: sealer.seal(_SEALED, tenant, msgspec.json.encode(hidden).decode())}
+
+
+def unsealed_request(stored: JSON, sealer: Sealer, tenant: str) -> CreateResponse:
+    """Return a request as it was before it was stored; what cannot be opened any more is left out."""
+    tools = stored.get("tools")
+    if tools and any(_SEALED in tool for tool in tools):
+        stored = {**stored, "tools": [_unsealed(tool, sealer, tenant) for tool in tools]}
+    return msgspec.convert(stored, CreateResponse)
+
+
+def _unsealed(tool: JSON, sealer: Sealer, tenant: str) -> JSON:
+    tool = dict(tool)
+    sealed = tool.pop(_SEALED, None)
+    if isinstance(sealed, str):
+        try:
+            tool |= msgspec.json.decode(sealer.unseal(_SEALED, tenant, sealed))
+        except SealError as error:
+            logger.warning("what a request has given for a tool '%s' cannot be read: %s", tool.get("type"), error)
+    return tool
+
+
+async def _opened(unopened: UnopenedTool, items: Iterable[JSON], ctx: Context) -> OpenedTool:
+    open_tool = getattr(unopened.executor, "open_tool", None)
+    if open_tool is None:
+        return OpenedTool()
+    try:
+        opened: OpenedTool = await open_tool(unopened.spec.name, unopened.tool, items, ctx)
+    except (APIError, asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # it may be anybody's
+        logger.exception("a tool of the type '%s' cannot be opened", unopened.tool.get("type"))
+        raise InternalServerError("A tool cannot be opened. The server's log says why.", param="type") from error
+    return opened
+
+
+def _latest_first(past: Sequence[Sequence[JournalEntry]]) -> Iterable[JSON]:
+    return (entry.item for entry in chain.from_iterable(map(reversed, reversed(past))))
+
+
+def _free_name(function: OpenedFunction, toolset: Toolset, taken: dict[str, Target], *, is_shared: bool) -> str | None:
+    """Return the model's name of a function: its own, or one that begins with its label if that is somebody's already.
+
+    None if there is no such name either: the tool has two functions of one name.
+    """
+    own = _UNNAMEABLE.sub("_", function.name)
+    if own == function.name and len(own) <= LONGEST_NAME and not is_shared and own not in toolset.targets:
+        return own
+    name = qualified_name(_UNNAMEABLE.sub("_", function.label), own)
+    return None if name in taken or name in toolset.targets else name
+
+
+def _target(name: str, function: OpenedFunction, unopened: UnopenedTool) -> Target:
+    definition: JSON = {"type": "function", "name": name, "description": function.description}
+    definition |= {"parameters": function.parameters, "strict": False}
+    options = dict(function.options)
+    spec = unopened.spec.opened(function)
+    return Target(name, definition, spec, unopened.executor, options, callers=unopened.callers, opened=function)
+
+
+def _with_targets(toolset: Toolset, opened: dict[str, Target]) -> Toolset:
+    targets = describing(dict(opened))
+    return replace(
+        toolset,
+        targets=JoinedTargets(targets, toolset.targets) if targets else toolset.targets,
+        definitions=ToolDefinitions([t.definition for t in targets.values() if t.is_direct], toolset.definitions),
+        named=toolset.named | targets.keys(),
+        unopened=(),
+        opened=tuple(opened.values()),
+    )

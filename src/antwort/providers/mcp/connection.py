@@ -1,0 +1,244 @@
+"""A connection to one MCP server over streamable HTTP, of either era.
+
+Servers of 2026-07-28 know no sessions: each request says what it needs to. Older ones are greeted first, and many give
+a session then. Which of the two a server is, it is asked with the first request.
+"""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from antwort.provider import (
+    JSON,
+    BlockedError,
+    HttpAnswer,
+    HttpClient,
+    OutboundError,
+    OutboundTimeoutError,
+    SingleFlight,
+)
+from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
+from antwort.providers.mcp.messages import EventReader, header_value, read_answer, request_body
+
+logger = logging.getLogger(__name__)
+
+STATELESS = "2026-07-28"
+_GREETED = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+_META = "io.modelcontextprotocol/"
+_CLIENT = {"name": "antwort", "version": "1"}
+_PATIENCE = 10.0
+"""Seconds for a greeting."""
+_LONGEST_STATE = 64 * 1024
+"""Characters of the state that a server wants to be given back."""
+_SETTLE = 0.2
+"""Seconds in which a server may end a stream whose answer is there: then the connection is good for another."""
+_MOST_ROUNDS = 8
+"""How often a call is made again with answers that the server wants."""
+_DECLINED: JSON = {"action": "decline"}
+
+
+class McpConnection:
+    """Asks one server, with the headers of whoever has named it."""
+
+    def __init__(
+        self, http: HttpClient, url: str, headers: Mapping[str, str], *, guarded: bool, max_bytes: int
+    ) -> None:
+        self._http = http
+        self._url = url
+        self._given = {name.lower(): value for name, value in headers.items()}
+        self._guarded = guarded
+        self._max_bytes = max_bytes
+        self._numbers = itertools.count(1)
+        self._version: str | None = None
+        """What the server speaks; None as long as it was not asked."""
+        self._session: str | None = None
+        self._greeting = SingleFlight(self._greet)
+
+    async def list_page(self, cursor: str | None, seconds: float) -> JSON:
+        """Return a page of the tools that the server has."""
+        return await self._ask_greeted("tools/list", {} if cursor is None else {"cursor": cursor}, {}, seconds)
+
+    async def call_tool(self, name: str, arguments: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
+        """Call a tool, and return the result. What the server asks meanwhile is declined: there is nobody to ask."""
+        params: JSON = {"name": name, "arguments": arguments}
+        for _ in range(_MOST_ROUNDS):
+            result = await self._ask_greeted("tools/call", params, headers, seconds)
+            if result.get("resultType") != "input_required":
+                return result
+            params = {"name": name, "arguments": arguments, **_declined(result)}
+        raise McpProtocolError("The server asks for more and more.")
+
+    async def close(self) -> None:
+        """End the session, if there is one."""
+        if self._session is not None:
+            try:
+                await self._send("DELETE", None, self._headers(), seconds=2.0)
+            except OutboundError:
+                logger.debug("the session of an MCP server could not be ended")
+
+    # --- one request -------------------------------------------------------------------------------------------------
+
+    async def _ask_greeted(self, method: str, params: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
+        """Ask a server that is greeted before if it has to be; once more if it has forgotten that meanwhile."""
+        for is_last in (False, True):
+            if self._version is None:
+                await self._greeting.outcome()
+            session = self._session
+            try:
+                return await self._ask(method, params, headers, seconds)
+            except McpHttpError as error:
+                if is_last or session is None or error.http_status not in {400, 404}:
+                    raise
+                if self._session == session:  # nobody has greeted it anew meanwhile
+                    self._version = self._session = None
+        raise AssertionError("the last try returns or raises")
+
+    async def _ask(self, method: str, params: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
+        sent = {**self._headers(), **headers}
+        if self._version == STATELESS:
+            params = {**params, "_meta": _envelope()}
+            sent["mcp-method"] = method
+            if isinstance(name := params.get("name"), str):
+                sent["mcp-name"] = header_value(name)
+        return (await self._request(method, params, sent, seconds))[0]
+
+    async def _request(
+        self, method: str, params: Mapping[str, Any], headers: Mapping[str, str], seconds: float
+    ) -> tuple[JSON, HttpAnswer | None]:
+        number = next(self._numbers)
+        clock = asyncio.timeout(seconds)
+        events = EventReader(number, self._decline, lambda: _settle(clock))
+        answer: HttpAnswer | None = None
+        try:
+            async with clock:
+                answer = await self._send("POST", request_body(number, method, params), headers, seconds, events)
+        except TimeoutError:
+            if events.answer is None:
+                raise McpTimeoutError(f"The server did not answer within {seconds:g} seconds.") from None
+        except BlockedError:
+            raise
+        except OutboundTimeoutError:
+            raise McpTimeoutError(f"The server did not answer within {seconds:g} seconds.") from None
+        except OutboundError as error:
+            if events.answer is None:
+                raise McpHttpError(str(error)) from None
+        if answer is None:
+            answer = HttpAnswer(self._url, 200, {}, b"")
+        return await read_answer(answer, events), answer
+
+    async def _send(
+        self,
+        method: str,
+        body: bytes | None,
+        headers: Mapping[str, str],
+        seconds: float,
+        events: EventReader | None = None,
+    ) -> HttpAnswer:
+        return await self._http.call(
+            method,
+            self._url,
+            headers=headers,
+            body=body,
+            time_limit=seconds + 1,
+            max_bytes=self._max_bytes,
+            on_piece=None if events is None else events.take,
+            guarded=self._guarded,
+        )
+
+    def _headers(self) -> dict[str, str]:
+        headers = {
+            **self._given,
+            "accept": "application/json, text/event-stream",
+            "content-type": "application/json",
+        }
+        if self._version is not None:
+            headers["mcp-protocol-version"] = self._version
+        if self._session is not None:
+            headers["mcp-session-id"] = self._session
+        return headers
+
+    # --- the greeting ------------------------------------------------------------------------------------------------
+
+    async def _greet(self) -> None:
+        """Find out what the server speaks."""
+        if self._version is not None:
+            return
+        headers = {**self._headers(), "mcp-protocol-version": STATELESS, "mcp-method": "server/discover"}
+        try:
+            found, _ = await self._request("server/discover", {"_meta": _envelope()}, headers, _PATIENCE)
+        except (McpProtocolError, McpHttpError) as error:
+            if isinstance(error, McpTimeoutError) or _is_final(error):
+                raise
+            found = {}
+        supported = found.get("supportedVersions")
+        if isinstance(supported, list) and STATELESS in supported:
+            self._version = STATELESS
+        else:
+            await self._initialize()
+
+    async def _initialize(self) -> None:
+        params = {"protocolVersion": _GREETED[0], "capabilities": {}, "clientInfo": _CLIENT}
+        result, answer = await self._request("initialize", params, self._headers(), _PATIENCE)
+        version = result.get("protocolVersion")
+        if version not in _GREETED:
+            raise McpProtocolError("The server speaks no version of the protocol that is known here.")
+        session = None if answer is None else answer.headers.get("mcp-session-id")
+        self._version, self._session = version, session
+        try:
+            await self._send("POST", request_body(None, "notifications/initialized", {}), self._headers(), _PATIENCE)
+        except OutboundError as error:
+            raise McpHttpError(str(error)) from None
+
+    async def _decline(self, asked: JSON) -> None:
+        """Answer what an older server asks while it works: whether we are there, or something that nobody answers."""
+        answer: JSON = {"jsonrpc": "2.0", "id": asked.get("id")}
+        if asked["method"] == "ping":
+            answer["result"] = {}
+        elif asked["method"] == "elicitation/create":
+            answer["result"] = _DECLINED
+        else:
+            answer["error"] = {"code": -32601, "message": "It is not known here."}
+        try:
+            await self._http.call(
+                "POST",
+                self._url,
+                headers=self._headers(),
+                body=msgspec.json.encode(answer),
+                time_limit=_PATIENCE,
+                max_bytes=self._max_bytes,
+                guarded=self._guarded,
+            )
+        except OutboundError:
+            logger.debug("the question of an MCP server could not be answered")
+
+
+def _envelope() -> JSON:
+    """Return what each request says of whoever sends it."""
+    return {f"{_META}protocolVersion": STATELESS, f"{_META}clientInfo": _CLIENT, f"{_META}clientCapabilities": {}}
+
+
+def _settle(clock: asyncio.Timeout) -> None:
+    clock.reschedule(asyncio.get_running_loop().time() + _SETTLE)
+
+
+def _is_final(error: McpError) -> bool:
+    """Tell whether an error is no sign of an older server, which refuses what it does not know."""
+    if not isinstance(error, McpHttpError):
+        return False
+    return error.http_status in {401, 403} or not 400 <= error.http_status < 500
+
+
+def _declined(result: JSON) -> JSON:
+    """Return the fields of a call that declines what the server asks."""
+    requests, state = result.get("inputRequests") or {}, result.get("requestState")
+    if state is not None and (not isinstance(state, str) or len(state) > _LONGEST_STATE):
+        raise McpProtocolError("The server wants more to be kept for it than is.")
+    asked = requests.values() if isinstance(requests, dict) else [None]
+    if not all(isinstance(one, dict) and one.get("method") == "elicitation/create" for one in asked):
+        raise McpProtocolError("The server asks for something that is not known here.")
+    fields: JSON = {"inputResponses": dict.fromkeys(requests, _DECLINED)} if requests else {}
+    return fields if state is None else {**fields, "requestState": state}

@@ -1,0 +1,145 @@
+"""The tools that a server has, as it says itself: read, bounded, and shown as an item."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from antwort.provider import JSON, ItemEvent, OpenedItem, printable
+from antwort.providers.mcp.connection import McpConnection
+from antwort.providers.mcp.errors import McpError, McpProtocolError
+
+LIST = "mcp_list_tools"
+_NAME = re.compile(r"[\w./:-]{1,128}", re.ASCII)
+_MOST_PAGES = 100
+_LONGEST_DESCRIPTION = 8_192
+_LARGEST_SCHEMA = 128 * 1024
+"""Bytes of the schema of one tool."""
+_LARGEST_LIST = 4 * 1024**2
+"""Bytes of all that a server says of its tools."""
+_DEEPEST = 40
+"""Levels of a schema."""
+_LONGEST_CURSOR = 8_192
+
+
+class ListedTool(Struct, frozen=True):
+    """A tool that a server has."""
+
+    name: str
+    description: str
+    schema: JSON
+    annotations: JSON
+
+    @classmethod
+    def of(cls, given: Any, schema_key: str = "inputSchema") -> "ListedTool | None":
+        """Return a tool as it is described; None for one that no model can be offered."""
+        if not isinstance(given, dict) or not isinstance(name := given.get("name"), str) or not _NAME.fullmatch(name):
+            return None
+        schema = given.get(schema_key)
+        annotations = given.get("annotations")
+        described = given.get("description")
+        description = printable(described)[:_LONGEST_DESCRIPTION] if isinstance(described, str) else ""
+        if not isinstance(schema, dict) or schema.get("type", "object") != "object" or _is_deep(schema, _DEEPEST):
+            return None
+        schema = {"type": "object", "properties": {}, **schema}
+        annotations = annotations if isinstance(annotations, dict) and not _is_deep(annotations, 2) else {}
+        try:
+            size = len(msgspec.json.encode([name, description, schema, annotations]))
+        except (UnicodeEncodeError, RecursionError):
+            return None
+        return None if size > _LARGEST_SCHEMA else cls(name, description, schema, annotations)
+
+    @property
+    def reads_only(self) -> bool:
+        """Whether its server says that it changes nothing."""
+        return self.annotations.get("readOnlyHint") is True
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether its server says that a call may be made again."""
+        return self.reads_only or self.annotations.get("idempotentHint") is True
+
+    @property
+    def header_names(self) -> Mapping[str, str]:
+        """The headers that its arguments are in, too, by the names of the arguments."""
+        properties = self.schema.get("properties")
+        found = properties.items() if isinstance(properties, dict) else ()
+        marked = {name: part.get("x-mcp-header") for name, part in found if isinstance(part, dict)}
+        return {name: mark for name, mark in marked.items() if isinstance(mark, str) and _NAME.fullmatch(mark)}
+
+    def shown(self) -> JSON:
+        """Return it as an item shows it."""
+        return {
+            "name": self.name,
+            "description": self.description or None,
+            "input_schema": self.schema,
+            "annotations": self.annotations or None,
+        }
+
+
+async def listed_tools(connection: McpConnection, *, most: int, seconds: float) -> tuple[list[ListedTool], float]:
+    """Return the tools of a server, and for how many seconds they stay the same; McpError says why there are none."""
+    tools: dict[str, ListedTool] = {}
+    cursor, size, fresh = None, 0, 0.0
+    for _ in range(_MOST_PAGES):
+        page = await connection.list_page(cursor, seconds)
+        given = page.get("tools")
+        if not isinstance(given, list):
+            raise McpProtocolError("The server has no list of tools.")
+        if len(tools) + len(given) > most:
+            raise McpProtocolError(f"The server has more than {most:,} tools.")
+        for tool in map(ListedTool.of, given):
+            if tool is not None:
+                tools.setdefault(tool.name, tool)
+                size += len(tool.description) + len(msgspec.json.encode(tool.schema))
+        if size > _LARGEST_LIST:
+            raise McpProtocolError("The server says more of its tools than is read.")
+        fresh = _seconds(page.get("ttlMs"))
+        cursor = page.get("nextCursor")
+        if not cursor:
+            return [*tools.values()], fresh
+        if not isinstance(cursor, str) or len(cursor) > _LONGEST_CURSOR:
+            raise McpProtocolError("The server goes on with its list in a way that is not understood.")
+    raise McpProtocolError("The list of the server does not end.")
+
+
+def _seconds(milliseconds: Any) -> float:
+    return milliseconds / 1000 if isinstance(milliseconds, int | float) and milliseconds > 0 else 0.0
+
+
+def list_item(label: str, tools: Sequence[ListedTool], error: McpError | None = None) -> OpenedItem:
+    """Return the item that says which tools a server has, or why it has none."""
+    fields: JSON = {"type": LIST, "server_label": label, "tools": [tool.shown() for tool in tools], "error": None}
+    if error is not None:
+        fields |= {"error": str(error), "status": "failed"}
+    last = ItemEvent("completed" if error is None else "failed")
+    return OpenedItem(fields, "mcpl", {"tools": []}, [ItemEvent("in_progress"), last])
+
+
+def known_tools(label: str, items: Iterable[Mapping[str, Any]], wanted: Sequence[str]) -> list[ListedTool] | None:
+    """Return the tools that a server is known to have by what the response reads; None if it has to be asked.
+
+    It is asked again for tools that are wanted by name and were not among them.
+    """
+    for item in items:
+        if item.get("type") == LIST and item.get("server_label") == label:
+            if item.get("error") or not isinstance(item.get("tools"), list):
+                return None
+            found = [tool for tool in (ListedTool.of(one, "input_schema") for one in item["tools"]) if tool is not None]
+            names = {tool.name for tool in found}
+            return found if names.issuperset(name for name in wanted if name != "*") else None
+    return None
+
+
+def _is_deep(value: Any, levels: int) -> bool:
+    """Tell whether a value has more levels than so many."""
+    inner: Iterable[Any] = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list):
+        inner = value
+    else:
+        return False
+    return levels == 0 or any(_is_deep(part, levels - 1) for part in inner)

@@ -1,0 +1,120 @@
+"""The messages of the protocol: JSON-RPC over HTTP, whose answers are JSON or a stream of events."""
+
+import asyncio
+import base64
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from antwort.provider import JSON, HttpAnswer
+from antwort.providers.mcp.errors import McpHttpError, McpProtocolError, said
+
+_AT_ONCE = 512 * 1024
+"""Bytes that are decoded on the event loop; more takes a thread."""
+_VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+OnRequest = Callable[[JSON], Awaitable[None]]
+"""Gets what a server wants to know while it answers."""
+
+
+def header_value(text: str) -> str:
+    """Return a text as a header of the protocol has it: what a header cannot carry is in base64."""
+    if _VISIBLE.fullmatch(text) and not text.startswith("=?base64?"):
+        return text
+    return f"=?base64?{base64.b64encode(text.encode(errors='replace')).decode()}?="
+
+
+def request_body(number: int | None, method: str, params: Mapping[str, Any]) -> bytes:
+    """Return a request; one without a number is a notification."""
+    message: JSON = {"jsonrpc": "2.0", "method": method, "params": params}
+    if number is not None:
+        message["id"] = number
+    return msgspec.json.encode(message)
+
+
+async def decoded(data: bytes) -> JSON:
+    """Return a message; McpProtocolError if it is none."""
+    try:
+        if len(data) <= _AT_ONCE:
+            message = msgspec.json.decode(data)
+        else:
+            message = await asyncio.to_thread(msgspec.json.decode, data)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        raise McpProtocolError("The answer of the server is not JSON.") from None
+    if not isinstance(message, dict):
+        raise McpProtocolError("The answer of the server is no message of the protocol.")
+    return message
+
+
+class EventReader:
+    """Reads a stream of events while it comes, until the answer to a request is there."""
+
+    def __init__(self, number: int, on_request: OnRequest, on_answer: Callable[[], None]) -> None:
+        self._number = number
+        self._on_request = on_request
+        self._on_answer = on_answer
+        self._rest = bytearray()
+        self._data: list[bytes] = []
+        self._is_stream: bool | None = None
+        self.answer: JSON | None = None
+
+    async def take(self, piece: bytes) -> None:
+        """Take the next piece of a body; one that is JSON as a whole is not read here."""
+        if self._is_stream is None and (begin := piece.lstrip()):
+            self._is_stream = begin[:1] not in {b"{", b"["}
+        if not self._is_stream or self.answer is not None:
+            return
+        searched = len(self._rest)
+        self._rest += piece
+        start = 0
+        while (end := self._rest.find(b"\n", searched)) >= 0:
+            await self._take_line(bytes(self._rest[start:end]).rstrip(b"\r"))
+            start = searched = end + 1
+        del self._rest[:start]
+
+    async def _take_line(self, line: bytes) -> None:
+        if line.startswith(b"data:"):
+            self._data.append(line[5:].removeprefix(b" "))
+        elif not line and self._data:
+            data, self._data = b"\n".join(self._data), []
+            if data.strip() and self.answer is None:
+                await self._take_message(await decoded(data))
+
+    async def _take_message(self, message: JSON) -> None:
+        if "method" not in message and message.get("id") in {self._number, None}:
+            self.answer = message
+            self._on_answer()
+        elif "method" in message and message.get("id") is not None:
+            await self._on_request(message)
+
+
+async def read_answer(answer: HttpAnswer, events: EventReader) -> JSON:
+    """Return the result in an answer; McpHttpError or McpProtocolError say why there is none."""
+    if events.answer is not None:
+        return _result(events.answer)
+    if answer.content_type == "application/json" and answer.body:
+        try:
+            message = await decoded(answer.body)
+        except McpProtocolError:
+            if answer.status < 400:
+                raise
+            message = {}
+        if answer.status < 400 or isinstance(message.get("error"), dict):
+            return _result(message)
+    if answer.status >= 400:
+        raise McpHttpError(f"The server answered with the status {answer.status}.", answer.status)
+    if answer.status >= 300:
+        raise McpHttpError(f"The server redirects ({answer.status}), which is not followed.", answer.status)
+    raise McpProtocolError("The server has ended its answer without a result.")
+
+
+def _result(message: JSON) -> JSON:
+    error, result = message.get("error"), message.get("result")
+    if isinstance(error, dict):
+        code = error.get("code")
+        words = said(error.get("message")) or "The server has refused the request."
+        raise McpProtocolError(words, code if isinstance(code, int) else -32603)
+    if not isinstance(result, dict):
+        raise McpProtocolError("The answer of the server has no result.")
+    return result
