@@ -72,7 +72,7 @@ class KnownModels:
         return self.problem is not None
 
     @property
-    def is_told(self) -> bool:
+    def lists_models(self) -> bool:
         """Whether it says what there is: it could be had the last time, and has models."""
         return bool(self.models) and not self.failed
 

@@ -166,7 +166,7 @@ class ModelRouter:
             return self._remembered(name, target)
         target = await self._addressed(name)
         if target is not None:
-            told = target.route.models or self._known[id(target.route)].is_told
+            told = target.route.models or self._known[id(target.route)].lists_models
             return self._remembered(name, target) if told else target
         if self._alone is not None:  # there is nothing to choose, and no reason to ask
             return self._remembered(name, ModelTarget(self._alone, name))
@@ -203,7 +203,7 @@ class ModelRouter:
 
     def _untold(self, name: str) -> ModelTarget:
         """Return where a model may be that nobody lists: with who takes any name, else with who gives no list."""
-        silent = (route for route in self._open if not self._known[id(route)].is_told)
+        silent = (route for route in self._open if not self._known[id(route)].lists_models)
         route = next((route for route in self._routes if route.any_model), None) or next(silent, None)
         if route is None:
             raise self._unknown(name)
@@ -239,7 +239,7 @@ class ModelRouter:
         except NotFoundError as error:
             return error.message
         route, known = target.route, self._known[id(target.route)]
-        if route.models or route.any_model or not known.is_told or known.names.find(target.model) is not None:
+        if route.models or route.any_model or not known.lists_models or known.names.find(target.model) is not None:
             return None
         near = near_names(target.model, [info.id for info in known.models], most=3, likeness=0.5)
         hint = f" It has {', '.join(repr(other) for other in near)}." if near else ""

@@ -93,14 +93,14 @@ def _branch(below: dict[str | None, list[AgentInfo]], parent: str | None, indent
     shown, rest = agents[:_MOST], agents[_MOST:]
     for agent in shown:
         is_last = agent is shown[-1] and not rest
-        yield f"{indent}{'└─' if is_last else '├─'} {_told(agent)}"
+        yield f"{indent}{'└─' if is_last else '├─'} {_agent_line(agent)}"
         yield from _branch(below, agent.response_id, f"{indent}{'   ' if is_last else '│  '}")
     if rest:
         done = sum(agent.status in _MARKS for agent in rest)
         yield f"{indent}└─ … and {len(rest):,} more, {done:,} of them done"
 
 
-def _told(agent: AgentInfo) -> str:
+def _agent_line(agent: AgentInfo) -> str:
     mark = _MARKS.get(agent.status, "…")
     used = "" if agent.usage is None else f"  {agent.usage.total_tokens:,} tokens"
     why = "" if agent.reason is None else f"  {harmless(agent.reason)[:60]}"

@@ -16,7 +16,7 @@ _FAILED = frozenset({"failed", "incomplete"})
 _APPROVAL = "mcp_approval_request"
 _PROGRAM, _PROGRAM_OUTPUT = "program", "program_output"
 """A call that is not called one, and what came of it."""
-_NOT_SAID = frozenset(
+_HIDDEN_FIELDS = frozenset(
     {"id", "type", "status", "name", "call_id", "output", "outputs", "content", "results", "container_id"}
 )
 """Fields of an item that say nothing about what is wanted."""
@@ -77,5 +77,5 @@ def _wish(item: JSON) -> str:
         return "" if arguments in {"", "{}"} else f" {arguments}"
     if item.get("type") == _PROGRAM:
         return f" {item.get('code')}"
-    said = {name: value for name, value in item.items() if name not in _NOT_SAID and value}
+    said = {name: value for name, value in item.items() if name not in _HIDDEN_FIELDS and value}
     return f" {json.dumps(said, ensure_ascii=False)}" if said else ""

@@ -132,9 +132,9 @@ class LocalClient:
         """Return questions of the app's store."""
         questions = self._app.runs.questions
         if not name.startswith(_RESPONSE):
-            return [_shown(await questions.get(ANONYMOUS_TENANT, name))]
+            return [_question_object(await questions.get(ANONYMOUS_TENANT, name))]
         page = await questions.page(ANONYMOUS_TENANT, response_id=name, status=status, limit=_PAGE, order="asc")
-        return [_shown(question) for question in page.data]
+        return [_question_object(question) for question in page.data]
 
 
 class _Batches:
@@ -235,7 +235,7 @@ class RemoteClient:
             await transport.close()
 
 
-def _shown(question: Question) -> JSON:
+def _question_object(question: Question) -> JSON:
     """Return a question as the API shows it, as far as it is read here."""
     shown: JSON = msgspec.to_builtins(question)
     return {**shown, "run_id": question.root_id}

@@ -126,12 +126,12 @@ def _counts(counts: dict[str, int]) -> str:
 async def _prune(config: Config, before: dict[str, int], *, dry_run: bool) -> dict[str, int]:
     store = await asyncio.to_thread(open_store, config)
     try:
-        return await Pruner(store, progress=_told_now_and_then()).prune(before, dry_run=dry_run)
+        return await Pruner(store, progress=_progress_reporter()).prune(before, dry_run=dry_run)
     finally:
         await store.close()
 
 
-def _told_now_and_then() -> Callable[[dict[str, int]], None]:
+def _progress_reporter() -> Callable[[dict[str, int]], None]:
     last = time.monotonic()
 
     def tell(counts: dict[str, int]) -> None:

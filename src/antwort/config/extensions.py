@@ -120,7 +120,9 @@ class ExtensionKind(Generic[T]):
             if self._has_around:
                 problems = [(key, message) for key, message in problems if _holds(own, key)]
             if problems:
-                raise _error((_place(own, key), _told(own, key, message), None) for key, message in problems) from None
+                raise _error(
+                    (_location(own, key), _problem_text(own, key, message), None) for key, message in problems
+                ) from None
             return {
                 key: SecretStr(value) if isinstance(value, str) and _is_secret(model, key) else value
                 for key, value in own.items()
@@ -199,7 +201,7 @@ class ExtensionKind(Generic[T]):
         except BaseException as error:
             raise self._broken(found, error) from error
         if not callable(target):
-            raise ConfigError(f"the {self.noun} {found.label} is no class, but {_shown(target)}")
+            raise ConfigError(f"the {self.noun} {found.label} is no class, but {_excerpt(target)}")
         made = _class_of(target)
         missing = [one for one in self._members if inspect.isclass(made) and not _has(made, one)]
         if missing:
@@ -338,7 +340,7 @@ def _one_line(error: BaseException, hidden: Iterable[str]) -> str:
     return mask_urls(" ".join(_masked(text, hidden).split()))[:_LONGEST_CAUSE]
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     try:
         return f"{value!r:.80}"
     except BaseException:  # noqa: BLE001 - as above
@@ -367,12 +369,12 @@ def _holds(own: Mapping[str, Any], key: str) -> bool:
     return key.partition(".")[0] in own
 
 
-def _place(own: Mapping[str, Any], key: str) -> Sequence[str | int]:
+def _location(own: Mapping[str, Any], key: str) -> Sequence[str | int]:
     """Return where in what is given a key is; one that is missing has no place."""
     return [int(part) if part.isdecimal() else part for part in key.split(".")] if _holds(own, key) else ()
 
 
-def _told(own: Mapping[str, Any], key: str, message: str) -> str:
+def _problem_text(own: Mapping[str, Any], key: str, message: str) -> str:
     return message if _holds(own, key) or not key else f"'{key}': {message}"
 
 

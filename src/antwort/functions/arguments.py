@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 else:  # only functions with a schema of their own need it
     jsonschema_rs = imported_on_use("jsonschema_rs")
 
-_SHOWN_ERRORS = 5
-_SHOWN_VALUE = 80
-_SHOWN_PROBLEM = 300
-_SHOWN_CHOICES = 20
+_MOST_ERRORS = 5
+_LONGEST_VALUE = 80
+_LONGEST_PROBLEM = 300
+_MOST_CHOICES = 20
 _FOLLOWED = 10
 """How deep a type is looked into."""
 
@@ -114,7 +114,7 @@ class SignatureArguments:
         if error["type"] == "extra_forbidden":
             known = self.schema["properties"] if len(error["loc"]) == 1 else ()
             return f"{_cut(path)}: unknown argument{did_you_mean(_cut(path), known)}"
-        return f"{_cut(path)}: {_cut(error['msg'], _SHOWN_PROBLEM)} (got {_shown(error['input'])})"
+        return f"{_cut(path)}: {_cut(error['msg'], _LONGEST_PROBLEM)} (got {_excerpt(error['input'])})"
 
 
 class SchemaArguments:
@@ -167,7 +167,7 @@ class SchemaArguments:
 
 def _schema_problem(error: "jsonschema_rs.ValidationError") -> str:
     path = ".".join(str(part) for part in error.instance_path)
-    message = _cut(error.message, _SHOWN_PROBLEM)
+    message = _cut(error.message, _LONGEST_PROBLEM)
     return f"{_cut(path)}: {message}" if path else message
 
 
@@ -176,11 +176,11 @@ def _refuse(uri: str) -> Any:
     raise ValueError(f"the reference {uri} points outside the schema")
 
 
-def _cut(text: str, limit: int = _SHOWN_VALUE) -> str:
+def _cut(text: str, limit: int = _LONGEST_VALUE) -> str:
     return text if len(text) <= limit else text[:limit] + "…"
 
 
-def _shown(value: Any) -> str:
+def _excerpt(value: Any) -> str:
     try:
         return _cut(repr(value))
     except ValueError:  # an integer with more digits than Python writes
@@ -189,9 +189,9 @@ def _shown(value: Any) -> str:
 
 def _message(problems: Sequence[str], schema: JSON) -> str:
     """Say what is wrong and what is right, in one paragraph a model can act on."""
-    shown = "; ".join(problems[:_SHOWN_ERRORS])
-    if len(problems) > _SHOWN_ERRORS:
-        shown += f"; and {len(problems) - _SHOWN_ERRORS} more"
+    shown = "; ".join(problems[:_MOST_ERRORS])
+    if len(problems) > _MOST_ERRORS:
+        shown += f"; and {len(problems) - _MOST_ERRORS} more"
     stop = "" if shown.endswith("?") else "."
     return f"Invalid arguments: {shown}{stop} Expected: {_summary(schema)}."
 
@@ -213,7 +213,7 @@ def _type_name(schema: Any, definitions: Any, depth: int = 0) -> str:
         return _type_name(definitions.get(str(schema["$ref"]).rpartition("/")[2]), definitions, depth + 1)
     choices = [schema["const"]] if "const" in schema else schema.get("enum")
     if isinstance(choices, list) and choices:
-        shown = [repr(value) for value in choices[:_SHOWN_CHOICES]] + ["…"] * (len(choices) > _SHOWN_CHOICES)
+        shown = [repr(value) for value in choices[:_MOST_CHOICES]] + ["…"] * (len(choices) > _MOST_CHOICES)
         return shown[0] if len(choices) == 1 else f"one of {', '.join(shown)}"
     kind = schema.get("type")
     kinds = [kind] if isinstance(kind, str) else kind

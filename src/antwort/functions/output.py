@@ -391,7 +391,7 @@ def _unwritable(value: Any, reason: str) -> FunctionError:
 _SHOWN = 500
 _READ_OF_ERROR = 5000
 """Characters of a text that are looked at. It may be of any length, and whoever waits must not wait for it."""
-_SHOWN_CAUSES = 3
+_MOST_CAUSES = 3
 _DEEPEST = 5
 """How many groups within each other are opened."""
 
@@ -403,7 +403,7 @@ def described(error: BaseException, redactor: Redactor) -> str:
 
 def _described(error: BaseException, redactor: Redactor, depth: int) -> str:
     if isinstance(error, BaseExceptionGroup) and depth < _DEEPEST:
-        causes = [_described(cause, redactor, depth + 1) for cause in error.exceptions[:_SHOWN_CAUSES]]
+        causes = [_described(cause, redactor, depth + 1) for cause in error.exceptions[:_MOST_CAUSES]]
         return "; ".join(causes)[:_SHOWN]
     text = _line(error)
     kind = type(error).__name__

@@ -60,7 +60,7 @@ logger = logging.getLogger(__name__)
 F = TypeVar("F", bound=Callable[..., Any])
 Factory = Callable[[Mapping[str, Any]], FunctionProvider]
 
-_SHOWN_NAMES = 30
+_MOST_NAMES = 30
 _IN_TURN = 1.0
 """Seconds that a provider waits for the close of the one before it."""
 API = "antwort"
@@ -268,17 +268,17 @@ class FunctionRegistry(ToolExecutor):
         """Take functions in behind all others."""
         for entry in newcomers:
             self._known.append(entry)
-            self._place(entry)
+            self._insert(entry)
         self._announce()
 
     def _resolve(self) -> None:
         """Work out anew who answers to which name: the first registered, always."""
         self._entries, self._types, self._offered = {}, {}, []
         for entry in self._known:
-            self._place(entry)
+            self._insert(entry)
         self._announce()
 
-    def _place(self, entry: RegisteredFunction) -> None:
+    def _insert(self, entry: RegisteredFunction) -> None:
         winner = self._entries.setdefault(entry.spec.name, entry)
         entry.shadowed_by = None if winner is entry else winner.provider.name
         if winner is entry and entry.spec.hosted:
@@ -365,7 +365,7 @@ class FunctionRegistry(ToolExecutor):
     def _unknown(self, name: str, ctx: Context | None = None) -> str:
         offered = [spec.name for spec in self.discovered_tools(ctx)]
         hint = did_you_mean(name[:64], offered) or "."
-        shown = ", ".join(offered[:_SHOWN_NAMES]) + (", …" if len(offered) > _SHOWN_NAMES else "")
+        shown = ", ".join(offered[:_MOST_NAMES]) + (", …" if len(offered) > _MOST_NAMES else "")
         return f"There is no function '{name[:64]}'{hint} Available: {shown or 'none'}."
 
     # --- executing ---------------------------------------------------------------------------------------------------

@@ -189,7 +189,7 @@ class ConsoleFormatter(_Formatter):
         parts = [f"{time}.{int(record.msecs):03d} {record.levelname:<8}{self.message(record)}"]
         readable: str | None = getattr(record, READABLE, None)
         if readable is None:
-            parts += [f"{name}={_shown(value)}" for name, value in self.fields(record).items()]
+            parts += [f"{name}={_formatted(value)}" for name, value in self.fields(record).items()]
         else:
             parts.append(self.redactor.excerpt(readable))
         lines = ["  ".join((parts[0], " ".join(parts[1:]))).rstrip(), *self.trace(record).splitlines()]
@@ -230,7 +230,7 @@ def as_mapping(fields: Fields) -> dict[str, JSONValue]:
     return msgspec.structs.asdict(fields) if isinstance(fields, msgspec.Struct) else fields
 
 
-def _shown(value: JSONValue) -> str:
+def _formatted(value: JSONValue) -> str:
     if isinstance(value, str) and _BARE.fullmatch(value):
         return value
     return json.dumps(value, ensure_ascii=False)

@@ -151,7 +151,7 @@ class SubAgent(Lease):
                 self._remember(loop)
                 raise
 
-        agents.take(agent_id, self._said(loop), self._work.parent.ctx.agent_id)
+        agents.take(agent_id, self._latest_response(loop), self._work.parent.ctx.agent_id)
         agents.loops[agent_id] = loop
         agents.tasks[agent_id] = asyncio.get_running_loop().create_task(work(), name=f"agent {agent_id}")
         return agent_id
@@ -231,11 +231,11 @@ class SubAgent(Lease):
         """Take note of its response, for its next one."""
         plan, agents = loop.plan, self._at_work.of_run(loop.plan)
         if agents is not None:
-            agents.take(plan.ctx.agent_id or "", self._said(loop), self._work.parent.ctx.agent_id)
+            agents.take(plan.ctx.agent_id or "", self._latest_response(loop), self._work.parent.ctx.agent_id)
             if not plan.stored:
                 agents.entries[loop.response.id] = self._engine.entries_so_far(plan, loop.journal)
 
-    def _said(self, loop: Loop) -> LatestResponse:
+    def _latest_response(self, loop: Loop) -> LatestResponse:
         return LatestResponse(loop.response.id, self._work.task, loop.plan.profile, loop.response.model)
 
 

@@ -81,7 +81,7 @@ def _checked(schema: Mapping[str, Any], text: str) -> tuple[str, str]:
     try:
         _validator(schema).validate(value)  # up to what is wrong first: to find all of it may take very long
     except jsonschema_rs.ValidationError as error:
-        return text, _told(error)
+        return text, _problem_line(error)
     except (ValueError, OverflowError) as error:
         return text, str(error)
     return msgspec.json.encode(value).decode(), ""
@@ -94,7 +94,7 @@ def _work(schema: Mapping[str, Any], text: str) -> int:
     return parts * (wanted.count(b"{") + wanted.count(b",")) + _PATTERN_STEPS * wanted.count(b'"pattern') * len(text)
 
 
-def _told(error: "jsonschema_rs.ValidationError") -> str:
+def _problem_line(error: "jsonschema_rs.ValidationError") -> str:
     path = ".".join(str(part) for part in error.instance_path)
     message = f"{path}: {error.message}" if path else error.message
     return message if len(message) <= _LONGEST_PROBLEM else f"{message[:_LONGEST_PROBLEM]}…"

@@ -32,7 +32,7 @@ EVENTS = 500
 """Events that one transaction deletes at most."""
 PAUSE = 0.05
 """Seconds of the server's own requests between two groups."""
-_PARTING = 5.0
+_CLOSE_TIMEOUT = 5.0
 """Seconds that a sweep has to end after it was cancelled: what it writes is written to its end."""
 ABANDONED = 86_400
 """Seconds after which a response in the foreground that never ended is one that a crash has left."""
@@ -200,7 +200,7 @@ class RegularSweep(ABC):
     async def close(self) -> None:
         """Stop; what is not deleted yet is deleted after the next start."""
         if self._task is not None:
-            for name in await end_tasks([self._task], _PARTING):
+            for name in await end_tasks([self._task], _CLOSE_TIMEOUT):
                 logger.warning("%s does not end; it is left behind", name)
 
     async def _run(self) -> None:

@@ -29,21 +29,21 @@ class Expectation:
     def mismatches(self, request: ModelRequest) -> list[str]:
         """Say in which way a request is not as expected; an empty list if it is."""
         offered = [str(tool.get("name")) for tool in request.tools]
-        found = [f"tools: expected '{name}' among {_shown(offered)}" for name in self.tools if name not in offered]
+        found = [f"tools: expected '{name}' among {_excerpt(offered)}" for name in self.tools if name not in offered]
         found += [f"without_tools: '{name}' is offered" for name in self.without_tools if name in offered]
         last = request.items[-1] if request.items else {}
         if self.last is not None and not _has(last, self.last):
-            found.append(f"last: expected {_shown(self.last)} in {_shown(last)}")
+            found.append(f"last: expected {_excerpt(self.last)} in {_excerpt(last)}")
         if self.text is not None and not any(_has(item, self.text) for item in request.items):
-            found.append(f"text: expected {_shown(self.text)} in {_shown(list(request.items))}")
+            found.append(f"text: expected {_excerpt(self.text)} in {_excerpt(list(request.items))}")
         types = [item.get("type", "message") for item in request.items]
         if self.types is not None and types != list(self.types):
-            found.append(f"types: expected {_shown(list(self.types))}, got {_shown(types)}")
+            found.append(f"types: expected {_excerpt(list(self.types))}, got {_excerpt(types)}")
         return found + self._field_mismatches(request)
 
     def _field_mismatches(self, request: ModelRequest) -> list[str]:
         return [
-            f"{name}: expected {_shown(wanted)}, got {_shown(value)}"
+            f"{name}: expected {_excerpt(wanted)}, got {_excerpt(value)}"
             for name, wanted in self.fields.items()
             if (value := getattr(request, name)) != wanted
         ]
@@ -95,7 +95,7 @@ def mismatches(matcher: Matcher, request: ModelRequest) -> list[str]:
 def described(request: ModelRequest) -> str:
     """Return a request in one line."""
     tools = ", ".join(str(tool.get("name")) for tool in request.tools) or "none"
-    last = _shown(request.items[-1]) if request.items else "nothing"
+    last = _excerpt(request.items[-1]) if request.items else "nothing"
     return f"model '{request.model}', tools {tools}, {len(request.items)} items, the last {last}"
 
 
@@ -115,7 +115,7 @@ def _texts(value: object) -> list[str]:
     return []
 
 
-def _shown(value: object) -> str:
+def _excerpt(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 

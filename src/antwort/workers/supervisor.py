@@ -42,7 +42,7 @@ _SIGNS = 4
 """Signs of life that a worker gives in the time after which it is replaced."""
 _LATE = 1.0
 """Seconds that this process may be late itself; if it is later it was suspended, and perhaps the workers with it."""
-_AS_TOLD = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
+_EXPECTED_EXITS = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SIGINT})
 """How a worker ends that was told to before it could hear it."""
 _PR_SET_PDEATHSIG = 1
 
@@ -334,7 +334,7 @@ class Supervisor:
             post.pulse = None
         was_ready, post.ready = post.ready, False
         if self._signals:
-            if was_ready or code not in _AS_TOLD:
+            if was_ready or code not in _EXPECTED_EXITS:
                 self._code = max(self._code, code if code >= 0 else 1)
             return
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"has ended with code {code}"

@@ -14,7 +14,7 @@ from openai.types.responses.response_function_shell_tool_call_output import Outp
 from tests.providers.workspace.stage import SHELL, calling, outputs, staged
 
 from antwort.provider import Finished
-from antwort.providers.workspace.shell import Said
+from antwort.providers.workspace.shell import CommandOutput
 from antwort.testing import call, turn
 
 
@@ -195,7 +195,7 @@ async def test_much_output_that_is_no_text_leaves_the_event_loop_to_others() -> 
 
     data = random.Random(1).randbytes(2 << 20)
     others = asyncio.create_task(take_turns())
-    said = await Said.of(Finished("exit", 0, data, "☕".encode() * 50_000, 0.0))
+    said = await CommandOutput.of(Finished("exit", 0, data, "☕".encode() * 50_000, 0.0))
     others.cancel()
     assert said.stdout == data.decode(errors="replace")
     assert said.stderr == "☕" * 50_000

@@ -57,7 +57,7 @@ PORTION = 32 * 1024
 _JSON = "application/json"
 _ODD = (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError, msgspec.MsgspecError)
 """What a reader may raise that meets something it does not expect: the answer is odd, whatever else is wrong."""
-PARTING = 0.25
+CLOSE_TIMEOUT = 0.25
 """Seconds to wait for the end of a stream whose last event is there, so that its connection can be used again."""
 
 Fields: TypeAlias = Callable[[ModelRequest], JSON]
@@ -393,7 +393,7 @@ async def _part(reply: Reply) -> None:
     if reply.is_read:
         return
     try:
-        with Deadline(PARTING):
+        with Deadline(CLOSE_TIMEOUT):
             while await reply.chunk():
                 pass
     except (TimeoutError, APIError):

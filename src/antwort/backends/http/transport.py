@@ -233,7 +233,7 @@ class Transport:
             slots=Slots(config.max_connections, queue),
             proxy=proxy,
         )
-        self._told_busy = float("-inf")
+        self._warned_busy = float("-inf")
 
     def post(
         self,
@@ -288,7 +288,7 @@ class Transport:
         """Say why no answer began. If a time was up, say which: to connect, which may be tried again, or to answer."""
         if isinstance(error, ConnectTimeoutError):
             setting = "connect_timeout" if times.connect == self.timeouts.connect else ""
-            shown = _shown(self.name, times.connect, setting)
+            shown = _written_limit(self.name, times.connect, setting)
             return GatewayTimeoutError(
                 f"The backend '{self.name}' could not be connected to within{shown}.", code=UNREACHABLE
             )
@@ -302,8 +302,8 @@ class Transport:
     def _tell_busy(self) -> None:
         """Write to the log that requests are refused, once for the many that it may be."""
         now = monotonic()
-        if now - self._told_busy >= _QUIET:
-            self._told_busy = now
+        if now - self._warned_busy >= _QUIET:
+            self._warned_busy = now
             logger.warning(
                 "all %d connections to the backend '%s' are in use, %d more requests wait for one, and others are "
                 "refused (backends.%s.max_connections, connection_wait)",
@@ -317,12 +317,12 @@ class Transport:
         """Say why an answer does not go on: the server may have been silent for longer than the pause it may make."""
         if not isinstance(error, TimeoutError):
             return _failure(self.limits, error)
-        shown = self._first_byte(times) if pause is None else _shown(self.name, pause, "chunk_timeout")
+        shown = self._first_byte(times) if pause is None else _written_limit(self.name, pause, "chunk_timeout")
         return StalledError(f"The backend '{self.name}' stopped in its answer for{shown}.")
 
     def _first_byte(self, times: Timeouts) -> str:
         setting = "first_byte_timeout" if times.first_byte == self.timeouts.first_byte else ""
-        return _shown(self.name, times.first_byte, setting)
+        return _written_limit(self.name, times.first_byte, setting)
 
     def _message(self, method: str, path: str, body: bytes | Parts, headers: Mapping[str, str]) -> bytes | Parts:
         """Write a request; what is the same every time is written once."""
@@ -357,7 +357,7 @@ def _headers(name: str, config: BackendConfig, parts: SplitResult) -> dict[str, 
     return headers
 
 
-def _shown(name: str, seconds: float | None, setting: str) -> str:
+def _written_limit(name: str, seconds: float | None, setting: str) -> str:
     """Write a limit for a message, with the setting it comes from, if it does."""
     shown = "" if seconds is None else f" {round(seconds, 3):g} s"
     return f"{shown} (`backends.{name}.{setting}`)" if setting else shown

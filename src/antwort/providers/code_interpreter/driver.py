@@ -214,7 +214,7 @@ class Interpreter:
         except BaseException as error:  # noqa: BLE001 - it must not end the session
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             with contextlib.suppress(Exception):
-                traceback.print_exception(type(error), error, _shown(error.__traceback__, name))
+                traceback.print_exception(type(error), error, _frames_of_code(error.__traceback__, name))
 
     def _compiled(self, code: str, name: str) -> "list[types.CodeType]":
         """Return the code, and the last line of it by itself if it has a value to show."""
@@ -244,7 +244,7 @@ async def _steps(parts: "list[types.CodeType]", names: "dict[str, Any]") -> None
             await made
 
 
-def _shown(found: "types.TracebackType | None", name: str) -> "types.TracebackType | None":
+def _frames_of_code(found: "types.TracebackType | None", name: str) -> "types.TracebackType | None":
     """Return what a traceback has of the code, and of what it calls, without what is ours."""
     while found is not None and found.tb_frame.f_code.co_filename != name:
         found = found.tb_next

@@ -229,7 +229,7 @@ class ContainerRoutes:
         except BaseException:
             await asyncio.to_thread(self.containers.discard, made.folder)
             raise
-        return self._shown(made)
+        return self._container_object(made)
 
     @route("GET", _ALL, scope=READ)
     async def list_containers(
@@ -248,14 +248,14 @@ class ContainerRoutes:
             )
         except NotFoundError as error:
             raise _unknown_cursor(error.message) from error
-        shown = [self._shown(one) for one in found if name is None or one.about.name == name]
+        shown = [self._container_object(one) for one in found if name is None or one.about.name == name]
         data, more = _page(shown, limit)
         return ContainerList(data=data, first_id=_first(data), last_id=_last(data), has_more=more)
 
     @route("GET", _ONE, scope=READ)
     async def retrieve_container(self, ctx: Context, container_id: str) -> ContainerObject:
         """Return a container."""
-        return self._shown(await self._find(ctx, container_id))
+        return self._container_object(await self._find(ctx, container_id))
 
     @route("DELETE", _ONE, scope=WRITE)
     async def delete_container(self, ctx: Context, container_id: str) -> DeletedContainer:
@@ -344,7 +344,7 @@ class ContainerRoutes:
             )
         return None if asked is None else asked.minutes
 
-    def _shown(self, container: Container) -> ContainerObject:
+    def _container_object(self, container: Container) -> ContainerObject:
         return container_object(container, self.settings)
 
 

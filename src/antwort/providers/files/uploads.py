@@ -64,7 +64,7 @@ class Uploads:
             "status": "pending",
         }
         name = f"upload_{secrets.token_hex(24)}"
-        return _shown(await self._records.create(tenant, _KIND, name, value, created_at=now))
+        return _upload_object(await self._records.create(tenant, _KIND, name, value, created_at=now))
 
     async def add_part(self, tenant: str, upload_id: str, chunks: AsyncIterator[bytes]) -> UploadPart:
         """Keep a part."""
@@ -105,13 +105,13 @@ class Uploads:
         except ConflictError:
             await self._files.delete(tenant, file.id)
             raise
-        return _shown(upload, file)
+        return _upload_object(upload, file)
 
     async def cancel(self, tenant: str, upload_id: str) -> UploadObject:
         """Give an upload up."""
         upload = await self._pending(tenant, upload_id)
         await self._end(upload, "cancelled")
-        return _shown(upload)
+        return _upload_object(upload)
 
     async def _pending(self, tenant: str, upload_id: str) -> Kept:
         upload = await self._records.get(tenant, _KIND, upload_id)
@@ -151,7 +151,7 @@ def _status(upload: Kept) -> UploadStatus:
     return "expired" if status == "pending" and upload.value["expires_at"] <= time.time() else status
 
 
-def _shown(upload: Kept, file: FileRecord | None = None) -> UploadObject:
+def _upload_object(upload: Kept, file: FileRecord | None = None) -> UploadObject:
     shown = {key: upload.value[key] for key in ("bytes", "expires_at", "filename", "purpose")}
     about = None if file is None else FileObject.of(file)
     return UploadObject(id=upload.id, created_at=upload.created_at, status=_status(upload), file=about, **shown)

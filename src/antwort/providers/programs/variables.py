@@ -41,13 +41,13 @@ class VariableCalls:
         }
 
     async def _find(self, name: str) -> dict[str, Any]:
-        return _shown(await self._ctx.variables.find(str(name)))
+        return _description(await self._ctx.variables.find(str(name)))
 
     async def _list(self) -> list[dict[str, Any]]:
-        return [_shown(variable) for variable in await self._ctx.variables.list(limit=_SHOWN)]
+        return [_description(variable) for variable in await self._ctx.variables.list(limit=_SHOWN)]
 
     async def _set(self, key: str, value: Any) -> dict[str, Any]:
-        return _shown(await self._ctx.variables.set(str(key), plain(value)))
+        return _description(await self._ctx.variables.set(str(key), plain(value)))
 
     async def _read(self, name: str, offset: int, limit: int) -> str:
         """Return the text that begins within `limit` bytes from `offset` on: no character is lost between two parts."""
@@ -85,5 +85,5 @@ class VariableCalls:
         return max(0, int(limit))
 
 
-def _shown(variable: Variable) -> dict[str, Any]:
+def _description(variable: Variable) -> dict[str, Any]:
     return {"id": variable.id, "key": variable.key, "size": variable.size, "kind": variable.kind}

@@ -17,7 +17,7 @@ _REASONS = 3
 
 async def one(ctx: Context, result: AgentResult, *, most: int) -> dict[str, Any]:
     """Return what a model reads of one agent."""
-    told = _told(result)
+    told = _status_fields(result)
     if result.text:
         told["result"] = await _answer(ctx, result, most)
     return told
@@ -27,13 +27,16 @@ async def answer(ctx: Context, result: AgentResult, *, most: int) -> Any:
     """Return what a model that was asked once has answered; a FunctionError if it has not."""
     if result.text and result.status in {"completed", "incomplete"}:
         shortened = await _answer(ctx, result, most)
-        return shortened if result.is_answer else {**_told(result), "result": shortened}
+        return shortened if result.is_answer else {**_status_fields(result), "result": shortened}
     raise FunctionError(f"The model has not answered: {result.reason or result.status}.")
 
 
 async def many(ctx: Context, results: Sequence[AgentResult], *, most: int) -> Any:
     """Return what a model reads of many agents: all of it if it is short, else counts, heads, and one reference."""
-    whole = [{**_told(result), "result": _given(result)} if result.text else _told(result) for result in results]
+    whole = [
+        {**_status_fields(result), "result": _given(result)} if result.text else _status_fields(result)
+        for result in results
+    ]
     if len(msgspec.json.encode(whole)) <= most:
         return whole
     summary: dict[str, Any] = {"statuses": dict(Counter(result.status for result in results))}
@@ -61,7 +64,7 @@ def head(text: str) -> str:
     return text if len(text) <= _HEAD else f"{text[:_HEAD]}…"
 
 
-def _told(result: AgentResult) -> dict[str, Any]:
+def _status_fields(result: AgentResult) -> dict[str, Any]:
     told: dict[str, Any] = {"agent": result.id, "status": result.status} if result.id else {"status": result.status}
     return told if result.reason is None else {**told, "reason": result.reason}
 

@@ -34,7 +34,7 @@ from antwort.providers.variables.json_grammar import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.providers.variables.routes import VariableRoutes, VariablesSettings
 
-_SHOWN_NAMES = 30
+_MOST_NAMES = 30
 _SAMPLES = 10
 """Parts of a value that is too large to be read."""
 
@@ -92,7 +92,7 @@ async def _structure(variables: VariableView, variable: Variable, work: LargeWor
     except NotJsonError as error:
         return f"no valid JSON: {error}"
     if scanner.names:
-        shown = ", ".join(scanner.names[:_SHOWN_NAMES]) + (", …" if scanner.children > _SHOWN_NAMES else "")
+        shown = ", ".join(scanner.names[:_MOST_NAMES]) + (", …" if scanner.children > _MOST_NAMES else "")
         return f"object with {scanner.children:,} members: {shown}"
     return {"[": f"array of {scanner.children:,}", "{": "empty object"}.get(scanner.first, "a single value")
 
@@ -321,7 +321,7 @@ class VariablesProvider(Provider[VariablesSettings]):
             raise FunctionError(f"Nothing in '{variable.key}' is at {path[:80]}.{members}")
         cut = "\n[… cut …]" if scanner.is_cut else ""
         if scanner.is_single:
-            return _shown(scanner.found[0]) + cut
+            return _part_text(scanner.found[0]) + cut
         return f"[{','.join(part.decode(errors='replace') for part in scanner.found)}]{cut}"
 
     async def _is_text(self, ctx: Context, variable: Variable) -> bool:
@@ -333,7 +333,7 @@ class VariablesProvider(Provider[VariablesSettings]):
         return self.settings.expires_in if expires_in is None and scope == "tenant" else expires_in
 
 
-def _shown(part: bytes) -> str:
+def _part_text(part: bytes) -> str:
     """Return a part of JSON; of a string, what it says."""
     if part.startswith(b'"'):
         try:

@@ -31,8 +31,8 @@ from antwort.providers.workspace.routes import READ, WRITE, WorkspaceRoutes
 from antwort.providers.workspace.settings import WorkspaceSettings
 from antwort.providers.workspace.shell import (
     DELETED,
+    CommandOutput,
     FileTool,
-    Said,
     ShellTool,
     asked_memory,
     check_command,
@@ -129,7 +129,7 @@ class Workspace(Provider[WorkspaceSettings]):
             )
             is_deleted, is_full = await asyncio.to_thread(_state, used)
         self.commands.labels(done.ending).inc()
-        said = await Said.of(done)
+        said = await CommandOutput.of(done)
         text = report(done, said, limits, is_deleted=is_deleted, is_full=is_full)
         return ToolResult(text, item=item_fields(used.folder.name, done, said))
 

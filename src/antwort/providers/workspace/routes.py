@@ -160,7 +160,7 @@ class WorkspaceRoutes:
         folder = await asyncio.to_thread(self.folders.find, ctx.tenant, workspace_id)
         with _refusing():
             listed = await asyncio.to_thread(self.folders.files(folder).all)
-        found = sorted(map(_shown, listed), key=lambda file: file.path)
+        found = sorted(map(_file_object, listed), key=lambda file: file.path)
         rest = [file for file in found if after is None or file.path > after]
         data = rest[:limit]
         return WorkspaceFileList(
@@ -188,7 +188,7 @@ class WorkspaceRoutes:
                 files = self.folders.files(used.folder)
                 size = await store_file(files, path, request.stream(), self.settings.limits())
             file = await asyncio.to_thread(files.about, path)
-        return _shown(file).model_copy(update={"bytes": size})
+        return _file_object(file).model_copy(update={"bytes": size})
 
     @route(
         "GET",
@@ -221,7 +221,7 @@ class WorkspaceRoutes:
         return DeletedWorkspaceFile(path=path)
 
 
-def _shown(file: FoundFile) -> WorkspaceFile:
+def _file_object(file: FoundFile) -> WorkspaceFile:
     return WorkspaceFile(path=file.shown_path, bytes=file.size, modified_at=file.changed // 1_000_000_000)
 
 

@@ -220,19 +220,19 @@ def _failed(text: str) -> JSON:
     }
 
 
-class Said(Struct, frozen=True):
+class CommandOutput(Struct, frozen=True):
     """What a command wrote, as texts."""
 
     stdout: str
     stderr: str
 
     @classmethod
-    async def of(cls, done: Finished) -> "Said":
+    async def of(cls, done: Finished) -> "CommandOutput":
         """Return what a command has written; the event loop goes on meanwhile."""
         return cls(await _text(done.stdout), await _text(done.stderr))
 
 
-def item_fields(workspace_id: str, done: Finished, said: Said) -> JSON:
+def item_fields(workspace_id: str, done: Finished, said: CommandOutput) -> JSON:
     """Return what the items tell of a command that has ended."""
     outcome: JSON = {"type": "timeout"}
     if done.ending != "time":
@@ -251,7 +251,7 @@ def item_fields(workspace_id: str, done: Finished, said: Said) -> JSON:
 
 
 def report(
-    done: Finished, said: Said, limits: SandboxLimits, *, is_deleted: bool = False, is_full: bool = False
+    done: Finished, said: CommandOutput, limits: SandboxLimits, *, is_deleted: bool = False, is_full: bool = False
 ) -> str:
     """Return what the model reads of a command that has ended."""
     if is_deleted:

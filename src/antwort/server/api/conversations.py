@@ -105,23 +105,23 @@ class ConversationEndpoints:
         """Create a conversation, with up to 20 items to begin with."""
         await self._limits.check_room(ctx.tenant)
         entries = await self._entries(ctx, body.items or ())
-        record = ConversationRecord(new_id("conv"), ctx.tenant, int(time.time()), _kept(body.metadata))
+        record = ConversationRecord(new_id("conv"), ctx.tenant, int(time.time()), _without_nulls(body.metadata))
         await self._conversations.create(record, entries)
-        return _shown(record)
+        return _conversation_object(record)
 
     async def retrieve(self, ctx: Context, conversation_id: ConversationId) -> Conversation:
         """Return a conversation."""
         record = await self._conversations.get(ctx.tenant, conversation_id)
         if record is None:
             raise _not_found(conversation_id)
-        return _shown(record)
+        return _conversation_object(record)
 
     async def update(self, ctx: Context, conversation_id: ConversationId, body: UpdateConversation) -> Conversation:
         """Replace the metadata of a conversation."""
-        record = await self._conversations.update(ctx.tenant, conversation_id, _kept(body.metadata))
+        record = await self._conversations.update(ctx.tenant, conversation_id, _without_nulls(body.metadata))
         if record is None:
             raise _not_found(conversation_id)
-        return _shown(record)
+        return _conversation_object(record)
 
     async def delete(self, ctx: Context, conversation_id: ConversationId) -> DeletedConversation:
         """Delete a conversation with its items; responses made in it stay."""
@@ -220,7 +220,7 @@ def _check_ids(items: Sequence[JSON]) -> None:
             raise wrong_prefix(f"items[{index}].id", str(given), prefix)
 
 
-def _kept(metadata: Mapping[str, str | None] | None) -> dict[str, str]:
+def _without_nulls(metadata: Mapping[str, str | None] | None) -> dict[str, str]:
     return {name: value for name, value in (metadata or {}).items() if value is not None}
 
 
@@ -228,7 +228,7 @@ def _links(items: Sequence[JSON]) -> list[tuple[str, str]]:
     return [link for index, item in enumerate(items) for link in item_links(item, f"input[{index}]")]
 
 
-def _shown(record: ConversationRecord) -> Conversation:
+def _conversation_object(record: ConversationRecord) -> Conversation:
     return Conversation(id=record.id, created_at=record.created_at, metadata=record.metadata)
 
 

@@ -216,12 +216,12 @@ class ResponseEndpoints:
         if create.stream:
             await self._tail(tenant, response_id, to_rest=to_rest)(scope, receive, send)
             return
-        work = self._shown(create, tenant, response_id, named_headers(scope), to_rest=to_rest)
+        work = self._stored_object(create, tenant, response_id, named_headers(scope), to_rest=to_rest)
         response = await while_connected(scope, receive, work, self._stragglers)
         if response is not None:
             await send_struct(scope, send, response)
 
-    async def _shown(
+    async def _stored_object(
         self, create: CreateResponse, tenant: str, response_id: str, headers: Mapping[bytes, bytes], *, to_rest: bool
     ) -> ResponseObject:
         if to_rest:

@@ -93,7 +93,7 @@ DISCARDED = 1024**2
 OFFERS = (b"upgrade", b"http2-settings")
 """Headers, and tokens of `Connection`, by which a client offers another protocol."""
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
-PARTING = 2.0
+CLOSE_TIMEOUT = 2.0
 """Seconds in which the client of a connection that ends can take note of the answer, while it is still sending."""
 
 
@@ -438,7 +438,7 @@ class HttpProtocol(asyncio.Protocol):
                 )
             )
         else:
-            self._connections.let_go(self, PARTING)
+            self._connections.let_go(self, CLOSE_TIMEOUT)
             self.transport.close()
 
     def find_stall(self, now: float, elapsed: float) -> str | None:
@@ -515,7 +515,7 @@ class HttpProtocol(asyncio.Protocol):
         self._write(error)
         # A client that is still sending would lose the answer if the connection were closed at once.
         self.transport.write_eof()
-        self._connections.let_go(self, PARTING)
+        self._connections.let_go(self, CLOSE_TIMEOUT)
         self._flow.resume_reading()
 
     def _stop_listening(self) -> None:

@@ -121,7 +121,7 @@ def most_connections() -> int:
 
 _BACKLOG = 2048
 """Connections that wait to be taken."""
-_PARTING = 5.0
+_CUT_OFF_TIMEOUT = 5.0
 """Seconds that requests get to end after they were cancelled."""
 _SWEEP = 1.0
 """Seconds between two sweeps over the connections."""
@@ -230,4 +230,4 @@ class Server:
             logger.warning("stopping; requests that are cut off: %d", len(cut_off))
             for task in cut_off:
                 task.cancel()
-            await asyncio.wait(cut_off, timeout=_PARTING)  # they store what they have before the app is closed
+            await asyncio.wait(cut_off, timeout=_CUT_OFF_TIMEOUT)  # they store what they have before the app is closed

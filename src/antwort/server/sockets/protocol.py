@@ -30,7 +30,7 @@ logger.setLevel(logging.WARNING)
 # that is not UTF-8 for an error of the server's, with a traceback. The client is told: its connection ends with 1007.
 logger.addFilter(lambda record: not any(words in str(record.msg) for words in _UNTOLD))
 
-_PARTING = 2.0
+_CLOSE_TIMEOUT = 2.0
 """Seconds that a client gets to answer the end of its connection."""
 _WHOLE_TEXT = 0x80 | Opcode.TEXT
 """How a frame begins that is a text, and all of it."""
@@ -43,7 +43,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().__init__(state.websocket_config, cast("Any", state), {})
         self.logger = self.conn.logger = logger
         self.conn.debug = False  # it would log every frame and, of the handshake, the credentials
-        self.close_timeout = _PARTING
+        self.close_timeout = _CLOSE_TIMEOUT
 
     @override
     def handle_connect(self, event: Request) -> None:

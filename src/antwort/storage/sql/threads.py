@@ -17,7 +17,7 @@ from antwort.storage.sql.database import Transaction
 
 logger = logging.getLogger(__name__)
 
-_PARTING = 5.0
+_CLOSE_TIMEOUT = 5.0
 """Seconds that a database has to do what is queued when it is closed."""
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ class Threads(Generic[C, Q]):
         await asyncio.to_thread(self._join)
 
     def _join(self) -> None:
-        end = time.monotonic() + _PARTING
+        end = time.monotonic() + _CLOSE_TIMEOUT
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
         if any(thread.is_alive() for thread in self._threads):

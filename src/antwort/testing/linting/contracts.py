@@ -66,7 +66,7 @@ class Contracts:
         try:
             model.model_validate_json(json.dumps(value), strict=True)
         except ValidationError as error:
-            self._report.broken(rule, "; ".join(_told(error)))
+            self._report.broken(rule, "; ".join(_problem_lines(error)))
 
 
 @functools.cache
@@ -97,7 +97,7 @@ def _module(name: str) -> ModuleType:
         ) from error
 
 
-def _told(error: ValidationError) -> list[str]:
+def _problem_lines(error: ValidationError) -> list[str]:
     """Say what is wrong. Of a union only the members that have the right `type` are of interest."""
     errors = error.errors(include_url=False, include_input=False)
     wrong = {one["loc"][:-1] for one in errors if one["loc"][-1:] == ("type",) and one["type"] != "missing"}
