@@ -39,8 +39,8 @@ PATIENCE = 3600.0
 BAR = 0.35
 """What a document may cost, in passes of the model as it is shipped, in floating-point numbers, over its tokens."""
 METHOD = f"""\
-Pages: one Markdown file of {PAGES} pages, each of {CHARACTERS:,} characters of the documents of the other parts, about 500
-tokens of the embedded model; the server as it is shipped, on all cores, which starts its worker and loads the model
+Pages: one Markdown file of {PAGES} pages, each of {CHARACTERS:,} characters of the documents of the other parts, about
+500 tokens of the embedded model; the server as it is shipped, on all cores, which starts its worker and loads the model
 meanwhile. CPU time is that of the server and of all processes that it has started. The plain script cuts the same text
 every 256 tokens, embeds each piece with the network as its package ships it, on one core, and writes into SQLite."""
 

@@ -14,7 +14,7 @@ from antwort.providers.file_search.embedding.network import (
     INPUT,
     OUTPUT,
     UnknownNetworkError,
-    has_signed_products,
+    has_exact_products,
     integer_network,
 )
 
@@ -65,13 +65,13 @@ def shipped(model: bytes, tokens: list[list[int]]) -> list[Any]:
     return found
 
 
-@pytest.mark.parametrize("signed", [True, False], ids=["signed", "unsigned"])
+@pytest.mark.parametrize("exact", [True, False], ids=["8 bits", "7 bits"])
 def test_the_network_of_integers_says_what_the_shipped_one_says(
-    model: bytes, tokens: list[list[int]], shipped: list[Any], *, signed: bool
+    model: bytes, tokens: list[list[int]], shipped: list[Any], *, exact: bool
 ) -> None:
-    if signed and not has_signed_products():
-        signed = False  # this processor saturates, and is never given such a network
-    integers = session(integer_network(model, numpy, signed=signed))
+    if exact and not has_exact_products():
+        exact = False  # this processor saturates, and is never given such a network
+    integers = session(integer_network(model, numpy, exact=exact))
     vectors = [unit(integers.run([OUTPUT], {INPUT: numpy.array([ids], dtype=numpy.int64)})[0][0]) for ids in tokens]
     likeness = [float(ours @ theirs) for ours, theirs in zip(vectors, shipped, strict=True)]
     assert min(likeness) > 0.97
@@ -81,7 +81,7 @@ def test_the_network_of_integers_says_what_the_shipped_one_says(
 
 
 def test_no_product_of_the_network_is_one_of_floats(model: bytes) -> None:
-    made = integer_network(model, numpy, signed=True)
+    made = integer_network(model, numpy, exact=True)
     kinds = [
         bytes(value).decode() for graph in fields(made, 7) for node in fields(graph, 1) for value in fields(node, 4)
     ]
@@ -110,7 +110,7 @@ async def test_texts_have_unit_vectors_that_know_what_is_alike() -> None:
 )
 def test_what_is_not_the_model_is_refused(content: bytes) -> None:
     with pytest.raises(UnknownNetworkError):
-        integer_network(content, numpy, signed=True)
+        integer_network(content, numpy, exact=True)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_what_is_not_the_model_is_refused(content: bytes) -> None:
         ("AMD64", None, False),
     ],
 )
-def test_signed_products_are_for_processors_that_do_not_saturate(
+def test_all_8_bits_are_for_processors_that_do_not_saturate(
     machine: str, flags: str | None, expected: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     known = tmp_path / "cpuinfo"
@@ -132,4 +132,4 @@ def test_signed_products_are_for_processors_that_do_not_saturate(
         known.write_text(flags)
     monkeypatch.setattr("platform.machine", lambda: machine)
     monkeypatch.setattr(network, "_PROCESSORS", known)
-    assert has_signed_products() is expected
+    assert has_exact_products() is expected

@@ -21,7 +21,7 @@ from typing_extensions import override
 
 from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
 from antwort.provider import ConfigError, HttpClient, Settings, SingleFlight
-from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_signed_products, integer_network
+from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_exact_products, integer_network
 
 logger = logging.getLogger(__name__)
 
@@ -230,7 +230,7 @@ def _read(model: Path, vocabulary: Path) -> LoadedModel:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.enable_cpu_mem_arena = False  # it would keep the memory of the longest text for ever
     options.log_severity_level = 3
-    integers = integer_network(network, numpy, signed=has_signed_products())
+    integers = integer_network(network, numpy, exact=has_exact_products())
     session = onnx.InferenceSession(integers, options, providers=["CPUExecutionProvider"])
 
     def vector(tokens: list[int]) -> Vector:

@@ -18,18 +18,20 @@ INPUT, OUTPUT = "ids", "mean"
 _LAYERS, _HEADS, _WIDTH = 6, 12, 384
 _POSITIONS = 512
 _EPSILON = 1e-12
+_PAIR = 127
+"""The most that two weights may have together, as 255 times that, and what rounding adds, fits in 16 bits."""
 _PROCESSORS = Path("/proc/cpuinfo")
 _RUNTIME = "com.microsoft"
 """The operations that ONNX Runtime has besides those of the standard."""
-_FLOAT, _UINT8, _INT8, _INT64 = 1, 2, 3, 7
-_TYPES = {_FLOAT: "<f4", _UINT8: "|u1", _INT8: "|i1", _INT64: "<i8"}
+_FLOAT, _INT8, _INT64 = 1, 3, 7
+_TYPES = {_FLOAT: "<f4", _INT8: "|i1", _INT64: "<i8"}
 
 
 class UnknownNetworkError(Exception):
     """The file has not the weights that it should have."""
 
 
-def has_signed_products() -> bool:
+def has_exact_products() -> bool:
     """Tell whether the processor multiplies unsigned by signed bytes exactly.
 
     All of ARM do, and of the others those with instructions made for it; the rest saturates sums of two products.
@@ -43,10 +45,11 @@ def has_signed_products() -> bool:
     return "avx512_vnni" in known or "avx_vnni" in known
 
 
-def integer_network(model: bytes, numpy: Any, *, signed: bool) -> bytes:
+def integer_network(model: bytes, numpy: Any, *, exact: bool) -> bytes:
     """Return a network that makes of the tokens of one text the mean of what the model says about each.
 
-    With `signed` its weights are signed bytes; without, they are unsigned ones, for processors that need it.
+    With `exact` its weights are what they were; without, they are as much smaller as processors need that add two
+    products up in 16 bits.
     """
     try:
         weights = _weights(model, numpy)
@@ -55,7 +58,7 @@ def integer_network(model: bytes, numpy: Any, *, signed: bool) -> bytes:
     order = [name.removesuffix("_q") for name in weights if name.startswith("val_") and name.endswith("_q")]
     if len(order) != 6 * _LAYERS:
         raise UnknownNetworkError(f"It has {len(order)} matrices of 8 bits, not {6 * _LAYERS}.")
-    graph = _Graph(numpy, weights, signed=signed)
+    graph = _Graph(numpy, weights, exact=exact)
     try:
         found = _embedded(graph)
         for number in range(_LAYERS):
@@ -80,9 +83,7 @@ def _embedded(graph: "_Graph") -> str:
     graph.add("Mul", ["word_f", "word_s"], ["words"])
     graph.add("Shape", [INPUT], ["length"], start=1, end=2)
     graph.add("Slice", ["position", "start", "length", "start"], ["positions"])
-    graph.add("Add", ["words", "positions"], ["sum"])
-    given = ["sum", *graph.keep_norm("norm", f"{prefix}LayerNorm")]
-    return graph.add("LayerNormalization", given, ["embedded"], axis=-1, epsilon=_EPSILON)
+    return graph.add_norm("embedded", ["words", "positions"], f"{prefix}LayerNorm")
 
 
 def _layer(graph: "_Graph", number: int, names: list[str], before: str) -> str:
@@ -96,14 +97,11 @@ def _layer(graph: "_Graph", number: int, names: list[str], before: str) -> str:
     graph.add("Split", [f"{own}all", f"{own}widths"], parts, axis=-1)
     graph.add("MultiHeadAttention", parts, [f"{own}seen"], _RUNTIME, num_heads=_HEADS)
     graph.multiply(f"{own}attended", f"{own}seen", [output], [f"{prefix}attention.output.dense.bias"])
-    norm = graph.keep_norm(f"{own}norm", f"{prefix}attention.output.LayerNorm")
-    given = [f"{own}attended", before, *norm]
-    middle = graph.add("SkipLayerNormalization", given, [f"{own}middle"], _RUNTIME, epsilon=_EPSILON)
+    middle = graph.add_norm(f"{own}middle", [f"{own}attended", before], f"{prefix}attention.output.LayerNorm")
     graph.multiply(f"{own}wide", middle, [wide], [f"{prefix}intermediate.dense.bias"])
     graph.add("Gelu", [f"{own}wide"], [f"{own}active"], _RUNTIME)
     graph.multiply(f"{own}narrow", f"{own}active", [narrow], [f"{prefix}output.dense.bias"])
-    given = [f"{own}narrow", middle, *graph.keep_norm(f"{own}last_norm", f"{prefix}output.LayerNorm")]
-    return graph.add("SkipLayerNormalization", given, [f"{own}end"], _RUNTIME, epsilon=_EPSILON)
+    return graph.add_norm(f"{own}end", [f"{own}narrow", middle], f"{prefix}output.LayerNorm")
 
 
 class _Graph(Struct):
@@ -111,7 +109,7 @@ class _Graph(Struct):
 
     numpy: Any
     weights: Mapping[str, Any]
-    signed: bool
+    exact: bool
     nodes: list[bytes] = field(default_factory=list)
     constants: list[bytes] = field(default_factory=list)
 
@@ -127,24 +125,21 @@ class _Graph(Struct):
         )
         return name
 
-    def keep_norm(self, name: str, weight: str) -> list[str]:
-        """Add the constants that bring something to one size, and return their names."""
-        return [
-            self.keep(f"{name}_scale", self.weights[f"{weight}.weight"]),
-            self.keep(f"{name}_bias", self.weights[f"{weight}.bias"]),
-        ]
+    def add_norm(self, name: str, given: Iterable[str], weight: str) -> str:
+        """Add a sum that is brought to one size: two operations, as the one for both takes four times as long."""
+        sizes = [self.keep(f"{name}_{kind}", self.weights[f"{weight}.{kind}"]) for kind in ("weight", "bias")]
+        total = self.add("Add", given, [f"{name}_sum"])
+        return self.add("LayerNormalization", [total, *sizes], [name], axis=-1, epsilon=_EPSILON)
 
     def multiply(self, name: str, given: str, matrices: list[str], biases: list[str]) -> None:
         """Add a product with matrices that stand side by side; what is given is made integers of on the way."""
         numpy, weights = self.numpy, self.weights
         matrix = numpy.concatenate([weights[f"{one}_q"] for one in matrices], axis=1)
         scales = numpy.concatenate([weights[f"{one}_scale"][0] for one in matrices])
-        zeros = ""
-        if not self.signed:
-            matrix = (matrix.astype("int16") + 128).astype("uint8")
-            zeros = self.keep(f"{name}_zeros", numpy.full(scales.shape, 128, "uint8"))
+        if not self.exact:
+            matrix, scales = _narrowed(matrix, scales, numpy)
         bias = numpy.concatenate([weights[one] for one in biases])
-        kept = [self.keep(f"{name}_q", matrix), self.keep(f"{name}_s", scales), zeros, self.keep(f"{name}_b", bias)]
+        kept = [self.keep(f"{name}_q", matrix), self.keep(f"{name}_s", scales), "", self.keep(f"{name}_b", bias)]
         self.add("DynamicQuantizeMatMul", [given, *kept], [name], _RUNTIME)
 
     def add(
@@ -162,6 +157,16 @@ class _Graph(Struct):
         graph = b"".join([*self.nodes, _text(2, "minilm"), *self.constants, *ends])
         known = [_bytes(8, _text(1, "") + _number(2, 17)), _bytes(8, _text(1, _RUNTIME) + _number(2, 1))]
         return b"".join([_number(1, 8), _bytes(7, graph), *known])
+
+
+def _narrowed(matrix: Any, scales: Any, numpy: Any) -> tuple[Any, Any]:
+    """Return a matrix with larger scales where two weights that follow each other would be too large together."""
+    largest = numpy.zeros(scales.shape, "int16")
+    for sign in (1, -1):
+        parts = numpy.maximum(matrix.astype("int16") * sign, 0)
+        largest = numpy.maximum(largest, (parts[1:] + parts[:-1]).max(axis=0))
+    factors = numpy.maximum(largest / numpy.float32(_PAIR), 1).astype("float32")
+    return numpy.rint(matrix / factors).astype("int8"), scales * factors
 
 
 # --- Protocol Buffers -------------------------------------------------------------------------------------------------
