@@ -38,7 +38,7 @@ MODEL = "antwort-demo"
 class Scale:
     """How much of everything there is."""
 
-    documents: int = 10
+    documents: int = 30
     """Of each round."""
     sections: int = 14
     """Of each document."""

@@ -19,6 +19,7 @@ from antwort.backends.build import AllowedTools
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.load import ServerLoad
 from antwort.concurrency.queues import Queues
 from antwort.config import (
     AgentConfig,
@@ -104,6 +105,7 @@ class Antwort:
         self._peers = peers or Peers()
         self.metrics = Metrics(antwort.__version__)
         self.state = ServerState()
+        self._load = ServerLoad()
         self.queues = self._new_queues()
         self.router, self.state.model, self.model_description = choose_models(self.config, backend, self.queues)
         self._connections = connections_gauge(self.metrics, self.router)
@@ -126,7 +128,7 @@ class Antwort:
         self.sandbox = Sandbox(self._sandbox_rules(made), mounts)
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
         self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
-        self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning)
+        self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning, self._load)
         self._refusals = Refusals(self._audit, self.config.observability.audit_refusals)
         try:
             self.registry = self._new_registry()
@@ -444,6 +446,7 @@ class Antwort:
             files,
             self.command,
             self.queues,
+            self._load,
         )
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:
@@ -492,6 +495,7 @@ class Antwort:
             metrics_page=MetricsPage(self.metrics, self._peers),
             refusals=self._refusals,
             state=self.state,
+            load=self._load,
             engine=self.engine,
             runs=self.runs,
             router=self.router,

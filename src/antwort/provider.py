@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from antwort.concurrency.child_processes import ChildProcess, tied
 from antwort.concurrency.large_work import LargeWork
+from antwort.concurrency.load import MUCH, ServerLoad
 from antwort.concurrency.queues import Queue, QueueFullError, Queues
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.concurrency.slots import Slots
@@ -118,6 +119,7 @@ from antwort.web.uploads import Upload, open_upload
 
 __all__ = [
     "JSON",
+    "MUCH",
     "APIError",
     "Agent",
     "AgentConfig",
@@ -210,6 +212,7 @@ __all__ = [
     "Scanner",
     "Scope",
     "SecretStr",
+    "ServerLoad",
     "ServiceUnavailableError",
     "Services",
     "Settings",

@@ -16,6 +16,7 @@ from starlette.requests import ClientDisconnect
 from websockets.sync.client import connect
 
 from antwort import Antwort
+from antwort.concurrency.load import ServerLoad
 from antwort.config import Config, ServerConfig
 from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
 from antwort.observability import Metrics
@@ -191,7 +192,7 @@ def gate_before(app: Any, bodies: BodyBudget) -> RequestGate:
     """Return a gate that lets every request to a public path in, and has it answered by an app."""
     nobody: Any = None
     limit = BodyLimit(1_000_000, bodies, max_values=1_000_000)
-    guards = RequestGuards(AllowedHosts(["*"]), limit, nobody, nobody, nobody, public={"/"})
+    guards = RequestGuards(AllowedHosts(["*"]), limit, nobody, nobody, nobody, public={"/"}, load=ServerLoad())
     return RequestGate(cast("Router", _Answering(app)), guards, Observation(Metrics("1"), access_log=False))
 
 

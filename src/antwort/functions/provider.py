@@ -25,6 +25,7 @@ from msgspec.structs import replace
 from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
+from antwort.concurrency.load import ServerLoad
 from antwort.concurrency.queues import Queues
 from antwort.concurrency.slots import Slots
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
@@ -77,6 +78,8 @@ class Services(Struct, frozen=True):
     for providers that start processes which work apart. None if nobody knows."""
     queues: Queues = field(default_factory=Queues)
     """The queues of the app, in which tenants take turns."""
+    load: ServerLoad = field(default_factory=ServerLoad)
+    """What is asked of this process: work in the background stands back behind it."""
 
     @property
     def folder(self) -> Path:

@@ -8,6 +8,7 @@ import time
 from types import FrameType
 
 from antwort.concurrency.contained_tasks import name_of_current
+from antwort.concurrency.load import ServerLoad
 from antwort.observability.metrics import Metrics
 
 logger = logging.getLogger(__name__)
@@ -29,13 +30,14 @@ class LoopWatchdog:
     The loop cannot say that itself, so a thread does. It is asleep but for a moment in half of `patience` seconds.
     """
 
-    def __init__(self, metrics: Metrics, patience: float) -> None:
+    def __init__(self, metrics: Metrics, patience: float, load: ServerLoad | None = None) -> None:
         self._lag = metrics.histogram(
             LAG,
             "How late the event loop comes to what is due, looked at ten times a second.",
             buckets=BUCKETS,
         )
         self._metrics = metrics
+        self._load = load or ServerLoad()
         self._looks = 0
         self._patience = patience
         self._due = 0.0
@@ -69,6 +71,7 @@ class LoopWatchdog:
     def _look(self) -> None:
         lag = max(0.0, time.monotonic() - self._due)
         self._lag.observe(lag)
+        self._load.lag = lag
         if lag >= self._patience:
             logger.warning("the event loop was blocked, or had no processor, for %.1f seconds", lag)
         self._looks += 1

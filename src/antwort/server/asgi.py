@@ -5,6 +5,7 @@ from starlette.types import ASGIApp
 
 from antwort.auth import Logins, RateLimiter
 from antwort.backends import ModelRouter
+from antwort.concurrency.load import ServerLoad
 from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
@@ -37,6 +38,7 @@ class Parts(Struct, frozen=True):
     metrics_page: MetricsPage
     refusals: Refusals
     state: ServerState
+    load: ServerLoad
     engine: Engine
     runs: LocalRuns
     router: ModelRouter
@@ -76,9 +78,10 @@ def build_asgi(parts: Parts) -> ASGIApp:
         uncounted={"/v1/embeddings"},
         streamed=parts.registry.http_handler().streams_body,
     )
+    hosts, public = AllowedHosts.of(server), endpoints.public
     gate = RequestGate(
         router,
-        RequestGuards(AllowedHosts.of(server), bodies, parts.logins, parts.limiter, parts.refusals, endpoints.public),
+        RequestGuards(hosts, bodies, parts.logins, parts.limiter, parts.refusals, public, parts.load),
         Observation(parts.metrics, access_log=bool(parts.config.observability.access_log)),
         AllowedPages.of(server.cors_origins),
     )

@@ -10,6 +10,7 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from antwort.auth import Logins, RateLimiter
+from antwort.concurrency.load import LITTLE, MUCH, ServerLoad
 from antwort.context import Context, Principal
 from antwort.errors import APIError, AuthenticationError, PermissionDeniedError, RateLimitError, ServiceUnavailableError
 from antwort.observability import bind_log_context, bind_tenant
@@ -53,6 +54,7 @@ class RequestGuards(Struct, frozen=True):
     refusals: Refusals
     public: Collection[str]
     """The paths that need no credentials."""
+    load: ServerLoad
 
 
 class RequestGate:
@@ -75,6 +77,9 @@ class RequestGate:
         A traceback goes to the log, never to the client.
         """
         started = time.perf_counter()
+        load = self._guards.load
+        load.asked += LITTLE if scope["method"] == "GET" else MUCH
+        load.running += 1
         headers = named_headers(scope)
         request_id = scope[REQUEST_ID] = request_id_of(headers)
         answer = scope[_ANSWER] = SentAnswer(send, [(HEADER, request_id.encode())])
@@ -103,6 +108,7 @@ class RequestGate:
                     raise  # the answer cannot be taken back; the server closes the connection
                 await refusal(scope, receive, send)
             finally:
+                load.running -= 1
                 if body is not None:
                     body.end()
                 if DENIED in scope:

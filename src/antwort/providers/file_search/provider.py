@@ -55,6 +55,7 @@ from antwort.providers.file_search.ingestion.pipeline import IngestionLimits
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition, StoreFiles
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
+from antwort.providers.file_search.ingestion.yielding import Pace, SharedWord, ShareTeller
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import SecondRanking
@@ -71,6 +72,8 @@ logger = logging.getLogger(__name__)
 
 SERVER_ADDRESS = "workers.json"
 """The file in the provider's folder that says where workers find the server."""
+SHARE = "share"
+"""The file beside it that says how much of the machine they may use."""
 _WATCHED = 10.0
 """Seconds between looks at the queue."""
 _LONGEST_QUERY = 4096
@@ -283,6 +286,9 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         listener = WorkerListener(jobs, self.services.folder / SERVER_ADDRESS)
         await listener.open()
         closing.push_async_callback(listener.close)
+        share = ShareTeller(self.services.load, self.services.folder / SHARE)
+        closing.push_async_callback(share.close)
+        attached.on_work.append(share.need)
         command, count = self.services.command, self.settings.ingestion_workers
         if command is not None and count:
             await DocumentParser(
@@ -291,7 +297,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
             workers = LocalWorkers(command, count, listener)
             workers.start()
             closing.push_async_callback(workers.close)
-            attached.on_work = workers.need
+            attached.on_work.append(workers.need)
         files.on_delete(attached.forget_file)
         watching = asyncio.create_task(self._watch_queue(attached, jobs, listener), name="file search queue")
         closing.push_async_callback(_end, watching)
@@ -331,7 +337,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
                 self.ingestion_queue.set(depth := await jobs.queue.depth())
                 self.ingestion_workers.set(listener.workers)
                 if depth:  # also what another process of the server has been given
-                    attached.on_work()
+                    attached.tell_work()
                 await listener.open()  # if another process did that, and is gone
             except Exception:
                 logger.exception("file search: the queue of files cannot be looked at now")
@@ -340,7 +346,8 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     @override
     async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:
         """Read and embed files for the server that has this configuration."""
-        embedding = self._given[1] or await make_embedding(self.settings, place.http, is_apart=True)
+        word = SharedWord(place.folder / SHARE)
+        embedding = self._given[1] or await make_embedding(self.settings, place.http, pace=Pace(word.heard))
         try:
             own = self.settings
             parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))
@@ -348,6 +355,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
             await IngestionWorker(place.folder / SERVER_ADDRESS, embedding, parser, limits, idle=idle).run()
         finally:
             await embedding.close()
+            word.close()
 
     @override
     async def examine(self) -> Sequence[str]:

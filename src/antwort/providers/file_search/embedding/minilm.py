@@ -12,6 +12,7 @@ import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -22,6 +23,7 @@ from typing_extensions import override
 from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
 from antwort.provider import ConfigError, HttpClient, Settings, SingleFlight
 from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_exact_products, integer_network
+from antwort.providers.file_search.ingestion.yielding import Pace
 
 logger = logging.getLogger(__name__)
 
@@ -137,14 +139,20 @@ class MiniLM(EmbeddingClient):
         self._threads = threads or max(1, min(_MOST_THREADS, (os.cpu_count() or 1) // 2))
         self.at_once = self._threads
         self._pool = _threads(self._threads)
+        self._turn: Callable[[], AbstractContextManager[None]] = nullcontext
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: LoadedModel | None = None
 
-    def use_cores(self, processes: int) -> None:
-        """Use all cores, together with other processes that do the same; called before anything is embedded."""
+    def use_cores(self, processes: int, pace: Pace) -> None:
+        """Use all cores, together with other processes that do the same, as far as the server leaves them to it.
+
+        It is called before anything is embedded.
+        """
         self._pool.shutdown()
         self._threads = self.at_once = max(1, min(_MOST_APART, (os.cpu_count() or 1) // processes))
         self._pool = _threads(self._threads)
+        pace.begin(self._threads)
+        self._turn = pace.turn
 
     @classmethod
     def of(cls, settings: Settings, http: HttpClient) -> Self:  # noqa: ARG003 - it has none, and asks nobody
@@ -175,9 +183,14 @@ class MiniLM(EmbeddingClient):
         """
         loop = asyncio.get_running_loop()
         done: list[T] = []
+
+        def in_turn(one: S) -> T:
+            with self._turn():
+                return work(one)
+
         for start in range(0, len(given), self._threads):
             some = given[start : start + self._threads]
-            done += await asyncio.gather(*(loop.run_in_executor(self._pool, work, one) for one in some))
+            done += await asyncio.gather(*(loop.run_in_executor(self._pool, in_turn, one) for one in some))
         return done
 
     @override

@@ -76,10 +76,15 @@ class AttachedFiles:
         """Those that somebody has, or waits for."""
         self._has_removals = True
         """Something may be left of files that are detached; a crash before the start may have left some."""
-        self.on_work: Callable[[], None] = lambda: None
+        self.on_work: list[Callable[[], None]] = []
         """Called when there is something to do."""
         self.progress: Callable[[str, str], FileProgress | None] = lambda _store, _file: None
         """Tells how far a file of a store is; None of one that no worker of this process has."""
+
+    def tell_work(self) -> None:
+        """Say that there is something to do."""
+        for told in self.on_work:
+            told()
 
     async def check(self, ctx: Context, file_ids: Sequence[str]) -> None:
         """Raise NotFoundError for the first of some files that is not there, or an error if they may not be read.
@@ -120,7 +125,7 @@ class AttachedFiles:
             await self.store_files.put(store.tenant, store.id, value)
             await self.queue.add(store.tenant, store.id, file.id)
             await self.store_files.forget(store.tenant, store.id, file.id, (FAILED, CANCELLED))
-        self.on_work()
+        self.tell_work()
         return await self.get(store, file.id)
 
     async def set_attributes(self, store: VectorStoreRecord, file_id: str, attributes: Mapping[str, Any]) -> StoreFile:

@@ -254,7 +254,7 @@ class IngestionJobs:
         """Take back the job of a worker that is gone."""
         with contextlib.suppress(LostError):
             await self.queue.release(work.lent)
-        self._attached.on_work()
+        self._attached.tell_work()
 
     async def recover(self) -> None:
         """Make the jobs that files need and a crash has prevented, and lend again what nobody can have any more."""
@@ -274,7 +274,7 @@ class IngestionJobs:
                 if file is not None and file.status == "in_progress" and not file.has_job:
                     await self.queue.add(kept.tenant, store.id, file_id)
         if await self.queue.depth():
-            self._attached.on_work()
+            self._attached.tell_work()
 
     @contextlib.asynccontextmanager
     async def _current(self, work: Work) -> AsyncIterator[None]:

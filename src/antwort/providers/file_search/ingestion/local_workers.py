@@ -13,8 +13,6 @@ logger = logging.getLogger(__name__)
 IDLE = 60.0
 """Seconds without work after which such a worker ends: the memory of its model is worth more then."""
 _GRACE = 5.0
-_NICENESS = 19
-"""How far such a worker stands back: whoever asks the server something does not wait for it."""
 
 
 class LocalWorkers:
@@ -24,7 +22,7 @@ class LocalWorkers:
     """
 
     def __init__(self, command: Callable[..., list[str]], count: int, listener: WorkerListener) -> None:
-        self._command = tied(command("ingest", "watch", "--idle", f"{IDLE:g}"), niceness=_NICENESS)
+        self._command = tied(command("ingest", "watch", "--idle", f"{IDLE:g}"))
         self._count = count
         self._listener = listener
         self._running: list[ChildProcess] = []
