@@ -55,7 +55,7 @@ from antwort.providers.file_search.ingestion.pipeline import IngestionLimits
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition, StoreFiles
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
-from antwort.providers.file_search.ingestion.yielding import Pace, SharedWord, ShareTeller
+from antwort.providers.file_search.ingestion.yielding import WorkerPace, SharedWord, ShareTeller
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import SecondRanking
@@ -347,7 +347,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     async def work_apart(self, place: Workplace, *, idle: float | None = None) -> None:
         """Read and embed files for the server that has this configuration."""
         word = SharedWord(place.folder / SHARE)
-        embedding = self._given[1] or await make_embedding(self.settings, place.http, pace=Pace(word.heard))
+        embedding = self._given[1] or await make_embedding(self.settings, place.http, pace=WorkerPace(word.heard))
         try:
             own = self.settings
             parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))

@@ -10,7 +10,7 @@ from tests.support.embeddings import Service, vector_of
 from antwort.outbound import Outbound
 from antwort.provider import ConfigError, HttpClient
 from antwort.providers.file_search.embedding import HttpEmbedding, MiniLM, make_embedding, minilm
-from antwort.providers.file_search.ingestion.yielding import Pace
+from antwort.providers.file_search.ingestion.yielding import WorkerPace
 from antwort.providers.file_search.settings import FileSearchSettings
 
 
@@ -62,7 +62,7 @@ async def test_a_process_apart_uses_all_cores_and_leaves_those_of_others(
     monkeypatch.setattr("os.cpu_count", lambda: 8)
     used = []
     for workers in (0, 1, 3, 20):
-        client = await make_embedding(FileSearchSettings(ingestion_workers=workers), http, pace=Pace(lambda: 1.0))
+        client = await make_embedding(FileSearchSettings(ingestion_workers=workers), http, pace=WorkerPace(lambda: 1.0))
         assert isinstance(client, MiniLM)
         used.append(client.at_once)
         await client.close()

@@ -14,7 +14,7 @@ from tests.support.embeddings import EmbeddingServer
 
 from antwort.concurrency.load import LITTLE, MUCH, ServerLoad
 from antwort.providers.file_search.ingestion import yielding
-from antwort.providers.file_search.ingestion.yielding import LATE, Pace, Share, SharedWord, ShareTeller
+from antwort.providers.file_search.ingestion.yielding import LATE, WorkerPace, Share, SharedWord, ShareTeller
 
 HOLD = 2.0
 """Seconds for which a request counts."""
@@ -120,7 +120,7 @@ def test_no_more_threads_compute_at_once_than_may() -> None:
             with lock:
                 together -= 1
 
-    pace = Pace(lambda: share)
+    pace = WorkerPace(lambda: share)
     pace.begin(4)
     with ThreadPoolExecutor(4) as threads:
         held = [threads.submit(compute) for _ in range(4)]
@@ -133,7 +133,7 @@ def test_no_more_threads_compute_at_once_than_may() -> None:
 
 def test_a_thread_pauses_so_long_that_it_uses_no_more_than_its_share() -> None:
     now, paused = 0.0, list[float]()
-    pace = Pace(lambda: 1 / 4, paused.append, lambda: now)
+    pace = WorkerPace(lambda: 1 / 4, paused.append, lambda: now)
     pace.begin(2)
     with pace.turn():
         now += 0.125

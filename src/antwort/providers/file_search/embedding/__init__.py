@@ -4,14 +4,14 @@ from antwort.extensions import EMBEDDINGS, EmbeddingClient
 from antwort.provider import HttpClient
 from antwort.providers.file_search.embedding.http import HttpEmbedding
 from antwort.providers.file_search.embedding.minilm import MiniLM
-from antwort.providers.file_search.ingestion.yielding import Pace
+from antwort.providers.file_search.ingestion.yielding import WorkerPace
 from antwort.providers.file_search.settings import FileSearchSettings
 
 __all__ = ["EmbeddingClient", "HttpEmbedding", "MiniLM", "make_embedding"]
 
 
 async def make_embedding(
-    settings: FileSearchSettings, http: HttpClient, *, pace: Pace | None = None
+    settings: FileSearchSettings, http: HttpClient, *, pace: WorkerPace | None = None
 ) -> EmbeddingClient:
     """Make the client that the settings ask for; raise ConfigError if what it needs is not installed, or not right.
 

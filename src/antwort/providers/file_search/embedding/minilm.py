@@ -23,7 +23,7 @@ from typing_extensions import override
 from antwort.extensions import EmbeddingClient, EmbeddingUnavailable
 from antwort.provider import ConfigError, HttpClient, Settings, SingleFlight
 from antwort.providers.file_search.embedding.network import INPUT, OUTPUT, has_exact_products, integer_network
-from antwort.providers.file_search.ingestion.yielding import Pace
+from antwort.providers.file_search.ingestion.yielding import WorkerPace
 
 logger = logging.getLogger(__name__)
 
@@ -143,7 +143,7 @@ class MiniLM(EmbeddingClient):
         self._loading = SingleFlight(self._load)  # a search that gives up does not throw away what is loaded so far
         self._model: LoadedModel | None = None
 
-    def use_cores(self, processes: int, pace: Pace) -> None:
+    def use_cores(self, processes: int, pace: WorkerPace) -> None:
         """Use all cores, together with other processes that do the same, as far as the server leaves them to it.
 
         It is called before anything is embedded.

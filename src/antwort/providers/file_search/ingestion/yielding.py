@@ -136,7 +136,7 @@ class ShareTeller:
                 await asyncio.sleep(EVERY)
 
 
-class Pace:
+class WorkerPace:
     """Lets as many threads of a worker compute at once as it may use, and makes the last of them pause in between."""
 
     def __init__(
