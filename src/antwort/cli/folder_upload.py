@@ -4,9 +4,9 @@ import asyncio
 import hashlib
 import itertools
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn, Protocol
 from urllib.parse import urlsplit
 
 import aiohttp
@@ -18,8 +18,8 @@ from antwort.types import JSON
 Outcome = Literal["completed", "failed", "unchanged", "removed"]
 _AT_ONCE = 4
 """Files that are uploaded at the same time."""
-_POLL = 0.5
-"""Seconds between looks at how far files are."""
+_POLL, _LONGEST_POLL, _SLOWER = 0.5, 2.0, 1.2
+"""Seconds between looks at how far a file is: at first, at most, and how they grow. Very many would hold workers up."""
 _LONGEST = 512
 """Characters of an attribute."""
 _GLOB = frozenset("*?[")
@@ -43,6 +43,17 @@ class StoredFile(Struct, frozen=True):
     sha256: str
     status: str
     reason: str = ""
+    phase: str = ""
+    """What happens to it, while it is read and embedded."""
+    pages: int | None = None
+    chunks: int | None = None
+    """How many it has, as soon as that is known."""
+    embedded: int = 0
+
+    @property
+    def part(self) -> float:
+        """The part of it that is embedded."""
+        return min(1.0, self.embedded / self.chunks) if self.chunks else 0.0
 
 
 class FileReport(Struct, frozen=True):
@@ -52,6 +63,22 @@ class FileReport(Struct, frozen=True):
     outcome: Outcome
     file_id: str
     reason: str = ""
+    pages: int | None = None
+    chunks: int | None = None
+    """As many as were seen while it was embedded; None if that was too quick to be seen."""
+
+
+class UploadWatcher(Protocol):
+    """Sees how far files are."""
+
+    def see(self, file: LocalFile, state: StoredFile) -> None:
+        """Take note that a file is so far."""
+
+    def end(self, report: FileReport) -> None:
+        """Take note that a file is done with."""
+
+    def close(self) -> None:
+        """Show nothing more."""
 
 
 class RefusedFile(CommandFailure):
@@ -191,10 +218,10 @@ class FolderUpload:
     A run that was broken off is gone on with by the next one.
     """
 
-    def __init__(self, server: ServerFiles, store_id: str, tell: Callable[[FileReport], None]) -> None:
+    def __init__(self, server: ServerFiles, store_id: str, watcher: UploadWatcher) -> None:
         self._server = server
         self._store_id = store_id
-        self._tell = tell
+        self._watcher = watcher
 
     async def run(self, files: Iterable[LocalFile], *, mirror: bool) -> list[FileReport]:
         """Bring files in, and return what became of each; with `mirror`, remove what was brought in and is not there.
@@ -225,7 +252,7 @@ class FolderUpload:
             report = FileReport(file.name, "failed", "", error.message)
         except OSError as error:
             report = FileReport(file.name, "failed", "", f"It cannot be read: {error.strerror or error}.")
-        self._tell(report)
+        self._watcher.end(report)
         for old in before:
             is_better = report.outcome == "failed" and (old.status == "completed" or not report.file_id)
             if old.id != report.file_id and not is_better:
@@ -238,31 +265,38 @@ class FolderUpload:
         if same is not None and same.status == "completed":
             return FileReport(file.name, "unchanged", same.id)
         begun = same.id if same is not None else await self._server.bring(self._store_id, file, sha256)
-        state = await self._settled(begun)
-        return FileReport(file.name, "completed" if state.status == "completed" else "failed", state.id, state.reason)
+        return await self._settled(file, begun)
 
-    async def _settled(self, file_id: str) -> StoredFile:
-        while True:
-            state = await self._server.state(self._store_id, file_id)
-            if state.status != "in_progress":
-                return state
-            await asyncio.sleep(_POLL)
+    async def _settled(self, file: LocalFile, file_id: str) -> FileReport:
+        pause, pages, chunks = _POLL, None, None
+        while (state := await self._server.state(self._store_id, file_id)).status == "in_progress":
+            pages, chunks = state.pages, state.chunks
+            self._watcher.see(file, state)
+            await asyncio.sleep(pause)
+            pause = min(_LONGEST_POLL, pause * _SLOWER)
+        outcome: Outcome = "completed" if state.status == "completed" else "failed"
+        return FileReport(file.name, outcome, state.id, state.reason, pages, chunks)
 
     async def _remove(self, stored: StoredFile) -> FileReport:
         await self._server.remove(self._store_id, stored.id)
         report = FileReport(stored.name, "removed", stored.id)
-        self._tell(report)
+        self._watcher.end(report)
         return report
 
 
 def _stored(file: JSON) -> StoredFile:
     attributes, error = file["attributes"] or {}, file["last_error"] or {}
+    details = file.get("status_details") or {}
     return StoredFile(
         str(file["id"]),
         str(attributes.get("path", "")),
         str(attributes.get("sha256", "")),
         str(file["status"]),
         str(error.get("message", "")),
+        str(details.get("phase", "")),
+        details.get("pages"),
+        details.get("chunks"),
+        int(details.get("chunks_embedded", 0)),
     )
 
 

@@ -5,7 +5,7 @@ import collections
 import contextlib
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import click
 import msgspec
@@ -14,6 +14,7 @@ from typing_extensions import override
 from antwort.app import Antwort
 from antwort.cli.folder_upload import FileReport, FolderUpload, LocalFile, Outcome, ServerFiles, found_files
 from antwort.cli.groups import Group
+from antwort.cli.ingest_progress import NoProgress, ShownProgress
 from antwort.cli.options import configured, json_option, log_options
 from antwort.cli.output import Misuse, print_json
 from antwort.cli.running_server import own_url
@@ -70,6 +71,7 @@ def files(
 ) -> None:
     """Bring files, folders or those that a pattern matches into a vector store of a running server, and wait for them.
 
+    It shows how far it is: a bar in a terminal, a line now and then elsewhere, and nothing with --json.
     What is there already in the same version is left alone, so that a run that was broken off can be started again.
     The exit code is 1 if a file cannot be made searchable; the others are all the same.
     """
@@ -100,25 +102,11 @@ async def _bring(
     server = ServerFiles(url, key)
     try:
         store_id = await server.store(store)
-        with _progress(len(found), quiet=quiet) as tell:
-            return await FolderUpload(server, store_id, tell).run(found, mirror=mirror)
+        watcher = NoProgress() if quiet else ShownProgress(found, sys.stderr)
+        with contextlib.closing(watcher):
+            return await FolderUpload(server, store_id, watcher).run(found, mirror=mirror)
     finally:
         await server.close()
-
-
-@contextlib.contextmanager
-def _progress(count: int, *, quiet: bool) -> Iterator[Callable[[FileReport], None]]:
-    """Show a bar in a terminal, and nothing elsewhere."""
-    if quiet or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    with click.progressbar(
-        length=count,
-        file=sys.stderr,
-        show_pos=True,
-        item_show_func=lambda report: harmless(report.name) if isinstance(report, FileReport) else None,
-    ) as bar:
-        yield lambda report: bar.update(report.outcome != "removed", report)
 
 
 @ingest.command()

@@ -55,7 +55,7 @@ from antwort.providers.file_search.ingestion.pipeline import IngestionLimits
 from antwort.providers.file_search.ingestion.queue import IngestionQueue
 from antwort.providers.file_search.ingestion.store_files import ChunkPosition, StoreFiles
 from antwort.providers.file_search.ingestion.worker import IngestionWorker
-from antwort.providers.file_search.ingestion.yielding import WorkerPace, SharedWord, ShareTeller
+from antwort.providers.file_search.ingestion.yielding import SharedWord, ShareTeller, WorkerPace
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import SecondRanking
@@ -182,6 +182,14 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         documentation="Chunks of files that were written into vector stores.",
         full_name="antwort_ingestion_chunks_total",
     )
+    ingested_pages = Counter(
+        documentation="Pages of files that were read.",
+        full_name="antwort_ingestion_pages_total",
+    )
+    ingested_tokens = Counter(
+        documentation="Tokens of the chunks that were embedded and written.",
+        full_name="antwort_ingestion_tokens_total",
+    )
     ingestion_duration = Histogram(
         documentation="Seconds from a worker's taking a file to its end.",
         full_name="antwort_ingestion_duration_seconds",
@@ -190,6 +198,10 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     ingestion_queue = Gauge(
         documentation="Files that wait to be made searchable, or are being so, as far as the first thousand.",
         full_name="antwort_ingestion_queue_depth",
+    )
+    ingestion_share = Gauge(
+        documentation="The part of the processors that workers may use, as far as this process goes.",
+        full_name="antwort_ingestion_share",
     )
     ingestion_workers = Gauge(
         documentation="Ingestion workers that are connected.",
@@ -280,7 +292,8 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
             self._stores,
             self._backend,
             on_end=self._count_file,
-            on_chunks=self.ingested_chunks.inc,
+            on_pages=self.ingested_pages.inc,
+            on_chunks=self._count_chunks,
             dimensions=self._embedding.dimensions,
         )
         listener = WorkerListener(jobs, self.services.folder / SERVER_ADDRESS)
@@ -288,6 +301,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         closing.push_async_callback(listener.close)
         share = ShareTeller(self.services.load, self.services.folder / SHARE)
         closing.push_async_callback(share.close)
+        self.ingestion_share.set_function(lambda: share.value)
         attached.on_work.append(share.need)
         command, count = self.services.command, self.settings.ingestion_workers
         if command is not None and count:
@@ -324,6 +338,10 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
     def _count_file(self, status: str, seconds: float) -> None:
         self.ingested.labels(status).inc()
         self.ingestion_duration.observe(seconds)
+
+    def _count_chunks(self, chunks: int, tokens: int) -> None:
+        self.ingested_chunks.inc(chunks)
+        self.ingested_tokens.inc(tokens)
 
     async def _watch_queue(self, attached: AttachedFiles, jobs: IngestionJobs, listener: WorkerListener) -> None:
         """Take up what a crash or an outage has left, and show how much there is to do; what fails is tried again."""

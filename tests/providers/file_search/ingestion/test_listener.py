@@ -449,10 +449,14 @@ async def test_how_far_a_file_is_can_be_asked(stage: IngestionStage, address: Pa
         await first(messages.Cut(3, [zlib.crc32(b"tea"), 0]))
         begun = {"phase": "embedding", "pages": 3, "chunks": 2, "chunks_embedded": 0}
         assert await asyncio.to_thread(details) == begun
-        await first(CHUNK)
+        await first(messages.Write(CHUNK.chunks, tokens=7))
         assert await asyncio.to_thread(details) == begun | {"chunks_embedded": 1}
         await first(DONE)
         assert await asyncio.to_thread(details) is None
+    shown = (await asyncio.to_thread(httpx.get, f"{stage.served.server.url}/metrics")).text.splitlines()
+    assert {f"antwort_ingestion_{what}" for what in ("pages_total 3.0", "chunks_total 1.0", "tokens_total 7.0")} <= {
+        *shown
+    }
     assert stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store).status == "completed"
 
 

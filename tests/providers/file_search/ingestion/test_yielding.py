@@ -14,7 +14,7 @@ from tests.support.embeddings import EmbeddingServer
 
 from antwort.concurrency.load import LITTLE, MUCH, ServerLoad
 from antwort.providers.file_search.ingestion import yielding
-from antwort.providers.file_search.ingestion.yielding import LATE, WorkerPace, Share, SharedWord, ShareTeller
+from antwort.providers.file_search.ingestion.yielding import LATE, Share, SharedWord, ShareTeller, WorkerPace
 
 HOLD = 2.0
 """Seconds for which a request counts."""

@@ -91,7 +91,8 @@ class IngestionJobs:
         backend: VectorDatabase,
         *,
         on_end: Callable[[str, float], None],
-        on_chunks: Callable[[int], None],
+        on_pages: Callable[[int], None],
+        on_chunks: Callable[[int, int], None],
         dimensions: Callable[[], Awaitable[int]] | None = None,
     ) -> None:
         self.queue = attached.queue
@@ -100,6 +101,7 @@ class IngestionJobs:
         self._stores = stores
         self._backend = backend
         self._on_end = on_end
+        self._on_pages = on_pages
         self._on_chunks = on_chunks
         self._dimensions = dimensions
         self._under_way: dict[tuple[str, str], Work] = {}
@@ -165,6 +167,7 @@ class IngestionJobs:
     async def cut(self, work: Work, pages: int, checks: Sequence[int]) -> int:
         """Note what was read; return how many of the first chunks are written already, by an attempt that broke off."""
         work.pages, work.chunks = pages, len(checks)
+        self._on_pages(pages)
         indexed = work.file.value.indexed
         if indexed is not None and indexed.chunks > len(checks):  # it is read in another way than then
             work.is_clean = False
@@ -191,7 +194,7 @@ class IngestionJobs:
                 sizes.append(len(text))
         return 0, 0
 
-    async def write(self, work: Work, chunks: Sequence[NewChunk]) -> None:
+    async def write(self, work: Work, chunks: Sequence[NewChunk], tokens: int = 0) -> None:
         """Write chunks of a job's file; LostError, with nothing left of them, if it is not the worker's any more."""
         made: list[Chunk] = []
         windows: dict[str, int] = {}
@@ -206,7 +209,7 @@ class IngestionJobs:
             await self._stores.write(work.store, made, windows)
         work.written += len(chunks)
         work.usage_bytes += sum(len(chunk.text.encode()) for chunk in chunks)
-        self._on_chunks(len(chunks))
+        self._on_chunks(len(chunks), tokens)
 
     async def complete(self, work: Work, places: Sequence[Sequence[int]], headings: Sequence[str]) -> None:
         """Note that a file is searchable, and where its chunks stand."""

@@ -167,8 +167,8 @@ class _WorkerConnection:
                 return await jobs.read(work, offset)
             case messages.Cut(pages, checks):
                 return await jobs.cut(work, pages, checks)
-            case messages.Write(chunks):
-                await jobs.write(work, chunks)
+            case messages.Write(chunks, tokens):
+                await jobs.write(work, chunks, tokens)
             case messages.Renew():
                 await jobs.queue.renew(work.lent)
             case messages.Complete(places, headings):

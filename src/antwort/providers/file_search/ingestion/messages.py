@@ -91,6 +91,8 @@ class Write(Struct, tag="write", frozen=True):
     """Write chunks."""
 
     chunks: list[NewChunk]
+    tokens: int = 0
+    """Of all of them, as they are counted when a file is cut."""
 
 
 class Renew(Struct, tag="renew", frozen=True):

@@ -61,15 +61,15 @@ class FilePipeline:
         written = await server.ask(_cut(chunks))
         async with contextlib.aclosing(self._made(document, chunks[written:], job)) as batches:
             async for made in batches:
-                await server.ask(messages.Write(made))
+                await server.ask(made)
         await server.ask(_complete(chunks))
         logger.info("'%s' is searchable; chunks: %d", job.filename, len(chunks))
 
     async def _made(
         self, document: Document, chunks: Sequence[DocumentChunk], job: Job
-    ) -> AsyncGenerator[list[NewChunk], None]:
+    ) -> AsyncGenerator[messages.Write, None]:
         """Give batches of chunks with their vectors, in order; the next are embedded while one is written."""
-        under_way: deque[asyncio.Task[list[NewChunk]]] = deque()
+        under_way: deque[asyncio.Task[messages.Write]] = deque()
         try:
             for batch in _batches(chunks, _TURN if self._queues.several else math.inf):
                 under_way.append(asyncio.ensure_future(self._in_turn(document, batch, job)))
@@ -82,9 +82,10 @@ class FilePipeline:
                 task.cancel()
             await asyncio.gather(*under_way, return_exceptions=True)
 
-    async def _in_turn(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> list[NewChunk]:
+    async def _in_turn(self, document: Document, chunks: Sequence[DocumentChunk], job: Job) -> messages.Write:
         async with self._embedding_slots.taken_by(job.tenant):
-            return await self._embedded(document, chunks, job)
+            made = await self._embedded(document, chunks, job)
+        return messages.Write(made, sum(chunk.tokens for chunk in chunks))
 
     async def _read(self, server: ServerConnection, job: Job) -> Document:
         """Return what a file says."""

@@ -117,6 +117,11 @@ class ShareTeller:
         self._until = 0.0
         self._task: asyncio.Task[None] | None = None
 
+    @property
+    def value(self) -> float:
+        """What was said last."""
+        return self._share.value
+
     def need(self) -> None:
         """Say that there is work; it is enough to say so every ten seconds."""
         self._until = time.monotonic() + _NEEDED
