@@ -94,13 +94,12 @@ def test_users_are_those_of_nobody() -> None:
     assert _range("0 1000 1\n1 100000 65536\n") == range(32_769, 65_521)
 
 
-def test_a_group_that_is_to_end_has_as_much_as_any_other(tmp_path: Path) -> None:
-    old, new = folder_with(tmp_path / "1"), folder_with(tmp_path / "2", cpu__weight__nice="12", cpu__max="1 2")
-    for folder in (old, new):
-        ControlGroup({"cpu": folder}).hurry()
-    ControlGroup({}).hurry()
-    assert ((old / "cpu.shares").read_text(), (old / "cpu.cfs_quota_us").read_text()) == ("1024", "-1")
-    assert ((new / "cpu.weight.nice").read_text(), (new / "cpu.max").read_text()) == ("0", "max")
+def test_a_group_that_is_to_end_has_the_processors_before_others(tmp_path: Path) -> None:
+    old, new = folder_with(tmp_path / "1"), folder_with(tmp_path / "2", cpu__weight="12", cpu__max="1 2")
+    assert all(ControlGroup({"cpu": folder}).hurry() for folder in (old, new))
+    assert not ControlGroup({}).hurry()
+    assert ((old / "cpu.shares").read_text(), (old / "cpu.cfs_quota_us").read_text()) == ("262144", "-1")
+    assert ((new / "cpu.weight").read_text(), (new / "cpu.max").read_text()) == ("10000", "max")
 
 
 @pytest.mark.parametrize(("niceness", "shares"), [(0, "1024"), (10, "110"), (19, "15")])

@@ -75,6 +75,21 @@ async def test_a_command_that_goes_on_computing_stands_back_further(kind: type[S
     assert (done.ending, done.stdout) == ("exit", b"%d\n" % least)
 
 
+@pytest.mark.parametrize("has_groups", [True, False])
+async def test_the_first_process_which_ends_all_others_does_not_stand_back(folder: Path, has_groups: bool) -> None:
+    box = Sandbox()
+    await box.prepare()
+    if not has_groups:
+        box._groups = ControlGroups({})
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    async with box.open(["sh", "-c", "echo begun; sleep 600"], folder) as running:
+        assert await running.stdout.readline() == b"begun\n"
+        first, *others = (os.getpriority(os.PRIO_PROCESS, one) for one in descendants(running._first or 0))
+        assert first == own
+        assert others
+        assert all(other > own for other in others)
+
+
 def test_a_server_that_may_open_few_files_has_a_sandbox_that_may_open_as_few() -> None:
     program = (
         "import asyncio, resource; resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100)); "

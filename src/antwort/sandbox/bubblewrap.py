@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import resource
 import shutil
 import stat
 from collections.abc import Iterator, Mapping, Sequence
@@ -10,7 +9,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
+from antwort.sandbox.limits import SandboxLimits
 from antwort.sandbox.places import system_files, system_links, system_places
 from antwort.sandbox.seccomp import filter_program
 from antwort.sandbox.thread_mounts import copied, mount_apart, mount_memory, show, show_copy
@@ -36,7 +35,6 @@ _OWN_ETC = {
 }
 OF_THE_HOST = ("cmdline", "diskstats", "fs", "keys", "locks", "partitions", "swaps")
 """Files and folders of `/proc` about the machine and others on it, which are empty in the sandbox."""
-_FEW_FILES, _FEW_SIGNALS = 128, 1024
 _NO_MEMORY_BY_A_DEVICE = ("--dev-bind", "/dev/full", "/dev/zero")
 """What can be read is the same; who maps `/dev/zero` has shared memory of which nobody sees how much it is."""
 _STAGES = ("/mnt", "/media", "/srv", "/opt", "/home", "/run")
@@ -50,13 +48,14 @@ TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux"
 _SOMEBODY_ELSE = ("--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")
 """How `setpriv` is told that nothing of root is left."""
 # PID 1 in the sandbox: a shell that cannot be read, so that nobody else can look into it; `_first_process` tells why.
-# It takes no more of its input than the line that it waits for; if whoever should write it is gone, nothing happens.
-# What it starts is another process. When that ends, it says how, and the kernel ends all others with it.
+# It does nothing but start another process, wait for it, and say how it ended, with which the kernel ends all others.
+# That other process takes no more of its input than the line that it waits for, until it has its limits and a lower
+# priority, which the first one never gets: it is at once on a processor when it is ended. If whoever should write the
+# line is gone, nothing happens.
 FIRST = """
-printf '\\006' >&2; read -r _ || exit
 exec 3>&2 2>/dev/null
 trap '' INT
-(trap - INT; exec "$@") 2>&3 3>&-
+(trap - INT; printf '\\006' >&2; read -r _ || exit; exec "$@") 2>&3 3>&-
 exit "$?"
 """
 _INIT, _UNREADABLE = "/init", "0111"
@@ -134,8 +133,7 @@ def command_line(
         *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network, counted=memory_is_counted, pinned=pinned),
-        *("--json-status-fd", str(status), "--", *rlimits(limits, memory_is_counted=memory_is_counted)),
-        *(_INIT, "-c", FIRST, "sh", *command),
+        *("--json-status-fd", str(status), "--", _INIT, "-c", FIRST, "sh", *command),
     ]
     return descent.starting(inside)
 
@@ -270,39 +268,3 @@ def _filter(openings: Openings, *, network: bool, counted: bool, pinned: bool) -
     program = filter_program(network=network, counted=counted, pinned=pinned)
     if program is not None:
         yield from ("--seccomp", openings.holding(program))
-
-
-def _open_files(limits: SandboxLimits, *, memory_is_counted: bool) -> int:
-    """Return how many files a process may open: no more than the server may, since nobody but root can raise that.
-
-    What the kernel keeps for each is counted with the memory, or else there are few.
-    """
-    most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    wanted = limits.open_files if memory_is_counted else min(limits.open_files, _FEW_FILES)
-    return wanted if most == resource.RLIM_INFINITY else min(wanted, most)
-
-
-def rlimits(limits: SandboxLimits, *, memory_is_counted: bool) -> Iterator[str]:
-    """Limit each process, the first before any other. Inside, where the user's processes are counted on their own."""
-    yield "prlimit"
-    for name, most in chosen_limits(limits, memory_is_counted=memory_is_counted).items():
-        yield f"--{name}={most}:{most}"
-    yield "--"
-
-
-def chosen_limits(limits: SandboxLimits, *, memory_is_counted: bool) -> dict[str, int]:
-    """Return what each process may use, by the names of the kernel's limits."""
-    chosen = {
-        "as": None if memory_is_counted else max(4 * limits.memory, 2 << 30),  # programs reserve more than they use
-        "core": 0,
-        "cpu": limits.cpu_seconds,
-        # Its own memory; a little more than all may have together, so that who takes it little by little is ended.
-        "data": None if memory_is_counted else limits.memory + max(limits.memory // 10, 16 * MEBIBYTE),
-        "fsize": limits.file_bytes,
-        "memlock": 0,
-        "msgqueue": 0,
-        "nofile": _open_files(limits, memory_is_counted=memory_is_counted),
-        "nproc": limits.processes,
-        "sigpending": _FEW_SIGNALS,
-    }
-    return {name: most for name, most in chosen.items() if most is not None}

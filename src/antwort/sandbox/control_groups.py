@@ -18,6 +18,8 @@ _PERIOD = 100_000
 """Microseconds in which processor time is counted."""
 _SHARES, _STEP = 1024, 1.25
 """A group's part of the processors by default in version 1, and by how much a niceness of one more lessens it."""
+_MOST_WEIGHT, _MOST_SHARES = 10_000, 1 << 18
+"""The largest part of the processors that a group can be given, in versions 2 and 1."""
 _PATIENCE = 2.0
 """Seconds that the kernel has to forget processes that were killed."""
 
@@ -66,17 +68,22 @@ class ControlGroup:
             else:
                 (folder / "cpu.shares").write_text(str(max(2, round(_SHARES / _STEP**niceness))))
 
-    def hurry(self) -> None:
-        """Let the group have as much of the processors as any other: to end takes time, also for who was killed."""
+    def hurry(self) -> bool:
+        """Let the group have the processors before others: to end takes time, also for who was killed.
+
+        It is not long that it takes: nobody in it has anything else to do. False if it has none to be given.
+        """
         folder = self._folders.get("cpu")
         if folder is None:
-            return
+            return False
         with contextlib.suppress(OSError):
             if (folder / "cpu.max").exists():
                 (folder / "cpu.max").write_text("max")
+                (folder / "cpu.weight").write_text(str(_MOST_WEIGHT))
             else:
                 (folder / "cpu.cfs_quota_us").write_text("-1")
-        self.stand_back(0)
+                (folder / "cpu.shares").write_text(str(_MOST_SHARES))
+        return True
 
     def memory_kills(self) -> int:
         """Return how many processes the kernel had to end because there was no memory left."""

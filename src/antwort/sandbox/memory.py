@@ -7,9 +7,7 @@ for processes counts, too, each kind by what it takes at most.
 # ruff: noqa: PTH116, PTH208 - it is done every few milliseconds, and paths as objects take as long as all the rest
 
 import contextlib
-import ctypes
 import os
-import resource
 import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -38,8 +36,6 @@ _NAMELESS = (b"/dev/zero", b"/memfd:", b"/SYSV")
 _PRIVATE = (b"RssAnon", b"VmSwap", b"VmPTE")
 """What a process has for itself, in kibibytes: a process can have its memory swapped out, also to compressed memory."""
 _IN_MEMORY = ("tmp", "dev/shm")
-_SET_IDS = {"x86_64": (119, 117), "aarch64": (149, 147)}
-"""The numbers of `setresgid` and `setresuid`: the functions of these names would change all threads."""
 _UNBOUNDED = 1 << 62
 _SETTING_OUT = 5
 """Hundredths of a second that who is about to become the command computes at most."""
@@ -117,33 +113,6 @@ def files_in_memory(process: int) -> int:
                 held.look_at_surroundings(f"/proc/{one}")
                 return held.in_memory
     return 0
-
-
-def hold_private(process: int, most: int) -> None:
-    """Let each process that another one has started take at most so many bytes of its own, as far as it is allowed.
-
-    On a thread of its own: where root lacks a capability for it, the thread takes the real ids of their user.
-    """
-    for one in descendants(process):
-        with contextlib.suppress(OSError):  # it is gone, or the system does not allow it
-            try:
-                _hold(one, most)
-            except PermissionError:
-                _act_for(os.stat(f"/proc/{one}"))
-                _hold(one, most)
-
-
-def _hold(process: int, most: int) -> None:
-    _, hard = resource.prlimit(process, resource.RLIMIT_DATA)
-    resource.prlimit(process, resource.RLIMIT_DATA, (most if hard < 0 else min(most, hard), hard))
-
-
-def _act_for(user: os.stat_result) -> None:
-    """Take the real ids of a user on this thread alone; what it may do otherwise goes by the effective ones."""
-    call = ctypes.CDLL(None, use_errno=True).syscall
-    for number, wanted in zip(_SET_IDS.get(os.uname().machine, ()), (user.st_gid, user.st_uid), strict=False):
-        if call(number, wanted, -1, -1) != 0:
-            raise PermissionError(ctypes.get_errno(), "the ids of another user cannot be taken")
 
 
 def uncounted_usage(process: int) -> int:

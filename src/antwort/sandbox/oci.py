@@ -29,13 +29,13 @@ from antwort.sandbox.bubblewrap import (
     Descent,
     Openings,
     Surroundings,
-    chosen_limits,
     places,
 )
 from antwort.sandbox.limits import NICENESS, Ending, SandboxLimits
 from antwort.sandbox.memory import memory_usage
 from antwort.sandbox.mounts import MountSpace
 from antwort.sandbox.process import SandboxProcess, exit_code
+from antwort.sandbox.process_limits import chosen_limits
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.sandbox import Arranged, Sandbox
 from antwort.sandbox.usage import descendants
@@ -139,7 +139,7 @@ class OciProcess(SandboxProcess):
     async def begin(self, status: int) -> bool:
         try:
             await self._join([self._process.pid])
-            await asyncio.to_thread(self._stand_back, self._process.pid, NICENESS)
+            await asyncio.to_thread(self._stand_back, [self._process.pid], NICENESS)
             await self.write(GO)  # the runtime begins
             await self.stderr.readuntil(READY)
             self._first = list(descendants(self._process.pid))[1]

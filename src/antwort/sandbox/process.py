@@ -8,7 +8,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from pathlib import Path
 
 from typing_extensions import override
@@ -19,7 +19,8 @@ from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
 from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
-from antwort.sandbox.memory import files_in_memory, hold_private, memory_usage, uncounted_usage
+from antwort.sandbox.memory import files_in_memory, memory_usage, uncounted_usage
+from antwort.sandbox.process_limits import chosen_limits, hold_private, limit
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, FolderRoom, descendants, is_stopped, processor_time
@@ -80,6 +81,8 @@ class SandboxProcess:
         """Set unless it is paused; set when it is closed, too."""
         self._stirring.set()
         self._killing = threading.Lock()
+        self._hurrying: threading.Thread | None = None
+        self._is_gone = threading.Event()
         self._is_closed = False
         self._tasks: list[asyncio.Task[None]] = []
         self._status: asyncio.BaseTransport | None = None
@@ -128,7 +131,7 @@ class SandboxProcess:
     def interrupt(self) -> None:
         """Send what Ctrl-C sends to all processes in the sandbox: Python raises KeyboardInterrupt."""
         if self._first is not None:
-            send_signal(signal.SIGINT, list(descendants(self._first))[self._own :])
+            send_signal(signal.SIGINT, self._others(self._first))
 
     async def pause(self) -> None:
         """Stop all processes in the sandbox where they are, until `resume`: nothing goes on behind one's back.
@@ -176,10 +179,32 @@ class SandboxProcess:
             self._ending = why
         if self._first_handle is not None:  # with it the kernel ends all others, and only then tells that it is gone
             self._first_handle.send_signal(signal.SIGKILL)
-            if self._group is not None and self._process.returncode is None:
-                self._group.hurry()  # where many compute, and others want the processors, it would take seconds
+            if self._first is not None and self._process.returncode is None:
+                self._hurry(self._first)  # where many compute, and others want the processors, it would take seconds
             if self._paused:  # whoever would tell how it ended may be stopped, too
                 self._process.send_signal(signal.SIGKILL)
+
+    def _hurry(self, first: int) -> None:
+        """Let processes that are ended have as much of the processors as others: also to end takes some."""
+        if (self._group is None or not self._group.hurry()) and self._hurrying is None and not self._is_closed:
+            self._hurrying = threading.Thread(target=self._raise, args=(first,), name="sandbox-end", daemon=True)
+            self._hurrying.start()
+
+    def _raise(self, first: int) -> None:
+        """Raise the priority of all processes until they are gone, as far as that is allowed.
+
+        Whoever is not root raises the shares of sessions only, and the kernel lets him do so now and then.
+        """
+        niceness = os.getpriority(os.PRIO_PROCESS, 0)
+        late = time.monotonic() + _PATIENCE
+        while time.monotonic() < late:
+            for one in descendants(first):
+                with contextlib.suppress(OSError):  # it is gone, or only root may do so
+                    os.setpriority(os.PRIO_PROCESS, one, niceness)
+                with contextlib.suppress(OSError):
+                    Path("/proc", str(one), "autogroup").write_text(str(niceness))
+            if self._is_gone.wait(_SOON):
+                return
 
     async def wait(self) -> Ending:
         """Wait until the process has ended, and say why it did."""
@@ -232,6 +257,9 @@ class SandboxProcess:
         with self._killing:
             self._is_closed = True
         self._stirring.set()
+        self._is_gone.set()
+        if self._hurrying is not None:
+            await asyncio.to_thread(self._hurrying.join)
         for task in self._tasks:
             task.cancel()
         if self._tasks:
@@ -258,16 +286,10 @@ class SandboxProcess:
         reader, self._status = reader_of(status)
         try:
             # The kernel takes its time for who joins a group first, so that is not the one for whom everybody waits.
-            line, _ = await asyncio.gather(reader.readline(), self._join([self._process.pid]))
-            if not line:
+            is_there, _ = await asyncio.gather(self._is_set_up(reader), self._join([self._process.pid]))
+            if not is_there or self._first is None:
                 return False
-            self._first = int(json.loads(line)["child-pid"])
-            self._first_handle = ProcessHandle(self._first)
-            await self._join(descendants(self._first))
-            await self.stderr.readuntil(READY)
-            # It waits for `GO`, and starts nothing yet.
-            await asyncio.to_thread(self._stand_back, self._first, self._niceness)
-            self._keep_to_processors()
+            await asyncio.to_thread(self._confine, list(descendants(self._first)))
         except asyncio.IncompleteReadError as error:
             self.complaint = error.partial
             return False
@@ -277,23 +299,40 @@ class SandboxProcess:
         self._tasks = [asyncio.create_task(self._follow(reader)), *self._watches()]
         return True
 
-    def _keep_to_processors(self) -> None:
-        """Let what is started from now on run on its processors only, which it cannot change."""
-        if self._processors and self._first is not None:
-            os.sched_setaffinity(self._first, self._processors)
+    async def _is_set_up(self, status: asyncio.StreamReader) -> bool:
+        """Learn who the first process is, and wait until it has started another, which does not begin yet."""
+        if not (line := await status.readline()):
+            return False
+        self._first = int(json.loads(line)["child-pid"])
+        self._first_handle = ProcessHandle(self._first)
+        await self.stderr.readuntil(READY)
+        return True
 
-    def _stand_back(self, first: int, niceness: int) -> None:
-        """Give the processes a priority so much lower than the server's; it writes files, so not on the loop."""
+    def _confine(self, processes: Sequence[int]) -> None:
+        """Give processes that wait for `GO` their limits, which they cannot change; it takes a moment."""
+        if self._group is not None:
+            self._group.add(processes)
+        limit(processes, chosen_limits(self._limits, memory_is_counted=self._memory_is_counted))
+        for one in processes if self._processors else ():
+            os.sched_setaffinity(one, self._processors)
+        self._stand_back(processes[self._own :], self._niceness)
+
+    def _stand_back(self, processes: Iterable[int], niceness: int) -> None:
+        """Give processes a priority so much lower than the server's; it writes files, so not on the loop."""
         niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
         if self._group is not None:
             self._group.stand_back(niceness)
         own = os.getsid(0)
-        for one in descendants(first):
+        for one in processes:
             with contextlib.suppress(OSError):  # it is gone, or the system does not allow it
                 if os.getpriority(os.PRIO_PROCESS, one) < niceness:
                     os.setpriority(os.PRIO_PROCESS, one, niceness)
                 if os.getsid(one) != own:  # a session may have its share by itself, whatever its processes have
                     Path("/proc", str(one), "autogroup").write_text(str(niceness))
+
+    def _others(self, first: int) -> list[int]:
+        """Return the processes that are not the sandbox's own."""
+        return list(descendants(first))[self._own :]
 
     async def _join(self, processes: Iterable[int]) -> None:
         """Put processes into the control group, if there is one."""
@@ -383,7 +422,7 @@ class SandboxProcess:
         if (first := self._first) is None or (files := files_in_memory(first)) == before:
             return before
         most = self._limits.memory
-        hold_private(first, max(0, most + most // 10 - files))
+        hold_private(descendants(first), max(0, most + most // 10 - files))
         return files
 
     def _memory_excess(self) -> Ending | None:
@@ -411,9 +450,9 @@ class SandboxProcess:
         if self._limits.cpu_seconds is not None and computed > self._limits.cpu_seconds:
             return "time"
         if computed > STRETCH:
-            self._stand_back(first, LEAST)  # again each time: some may have started meanwhile
+            self._stand_back(self._others(first), LEAST)  # again each time: some may have started meanwhile
         elif self._group is None:  # of a session one cannot tell its share by the first process, which is closed
-            self._stand_back(first, self._niceness)
+            self._stand_back(self._others(first), self._niceness)
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
 
 

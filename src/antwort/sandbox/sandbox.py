@@ -26,7 +26,6 @@ from antwort.sandbox.bubblewrap import (
     Surroundings,
     command_line,
     missing_tools,
-    rlimits,
 )
 from antwort.sandbox.claims import Claims
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
@@ -34,6 +33,7 @@ from antwort.sandbox.disks import Disks
 from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
 from antwort.sandbox.mounts import SYSTEM_PATH, MountSpace
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
+from antwort.sandbox.process_limits import rlimits
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
 from antwort.sandbox.trees import delete_tree

@@ -43,6 +43,8 @@ _SET_DUMPABLE = 4
 """PR_SET_DUMPABLE hides what a process holds."""
 _THREAD, _SHARING_FILES = 0x10000, 0x400
 """CLONE_THREAD and CLONE_FILES: a thread has the open files of its process, where they are looked for."""
+_ONE, _FIRST = 0, 1
+"""PRIO_PROCESS, which is for one process only; the number of the first one."""
 _SHARED_ANONYMOUS = 0x21
 """MAP_SHARED and MAP_ANONYMOUS: memory that stays where hardly any of it is mapped, so that nobody sees it."""
 
@@ -95,6 +97,11 @@ def _ranges(values: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
+def _not_first(then: Instruction) -> Sequence[Instruction]:
+    """Return something if the first process was loaded; others pass."""
+    return [*_when(_FIRST, [then]), _PASS]
+
+
 def _examinations(*, network: bool, counted: bool) -> Iterator[tuple[str, Sequence[Instruction]]]:
     """Yield the calls whose arguments matter, with what looks at them and returns."""
     not_permitted = _refuse(errno.EPERM)
@@ -106,6 +113,10 @@ def _examinations(*, network: bool, counted: bool) -> Iterator[tuple[str, Sequen
     yield "personality", [_argument(0), *_among(_PERSONALITIES, _PASS), not_permitted]
     hiding = () if counted else _when(_SET_DUMPABLE, [_refuse(0)])
     yield "prctl", [_argument(0), *_among(_PRCTL, not_permitted), *hiding, _PASS]
+    # The first process, which ends all others, is as quick as the server: nobody lets it stand back.
+    yield "setpriority", [_argument(0), (_EQUAL, 1, 0, _ONE), not_permitted, _argument(1), *_not_first(not_permitted)]
+    for call in ("sched_setattr", "sched_setparam", "sched_setscheduler"):
+        yield call, [_argument(0), *_not_first(not_permitted)]
     # It is told that all is well: the kernel, too, gives less than it is asked for without a word.
     buffers = [_argument(2), *_among(_BUFFERS, _refuse(0)), _PASS]
     yield "setsockopt", [_argument(1), *_when(_SOL_SOCKET, buffers), _PASS]
@@ -123,7 +134,9 @@ def _uncounted(*, counted: bool, pinned: bool) -> Iterator[tuple[str, Sequence[I
     yield "mmap", [_PASS] if counted else shared
     for call in ("sendfile", "splice"):  # a pipe or socket would keep large parts of files for each of its pages
         yield call, [_PASS if counted else _refuse(errno.EINVAL)]
-    yield "sched_setaffinity", [_PASS if counted and not pinned else _refuse(errno.EPERM)]
+    not_permitted = _refuse(errno.EPERM)
+    choosing = [_argument(0), *_not_first(not_permitted)] if counted and not pinned else [not_permitted]
+    yield "sched_setaffinity", choosing
 
 
 @functools.cache  # it takes as long as a part of a start, and is the same for all

@@ -46,10 +46,9 @@ pidfd_open 434 434, pidfd_send_signal 424 424, prlimit64 302 261, restart_syscal
 rt_sigaction 13 134, rt_sigpending 127 136, rt_sigprocmask 14 135, rt_sigqueueinfo 129 138, rt_sigreturn 15 139,
 rt_sigsuspend 130 133, rt_sigtimedwait 128 137, rt_tgsigqueueinfo 297 240, sched_get_priority_max 146 125,
 sched_get_priority_min 147 126, sched_getaffinity 204 123, sched_getattr 315 275, sched_getparam 143 121,
-sched_getscheduler 145 120, sched_rr_get_interval 148 127, sched_setattr 314 274,
-sched_setparam 142 118, sched_setscheduler 144 119, sched_yield 24 124, set_robust_list 273 99,
+sched_getscheduler 145 120, sched_rr_get_interval 148 127, sched_yield 24 124, set_robust_list 273 99,
 set_tid_address 218 96, setfsgid 123 152, setfsuid 122 151, setgid 106 144, setgroups 116 159, setitimer 38 103,
-setpgid 109 154, setpriority 141 140, setregid 114 143, setresgid 119 149, setresuid 117 147, setreuid 113 145,
+setpgid 109 154, setregid 114 143, setresgid 119 149, setresuid 117 147, setreuid 113 145,
 setrlimit 160 164, setsid 112 157, setuid 105 146, sigaltstack 131 132, sysinfo 99 179, tgkill 234 131, time 201 -,
 times 100 153, tkill 200 130, uname 63 160, vfork 58 -, wait4 61 260, waitid 247 95
 """
@@ -62,7 +61,8 @@ sendto 44 206, shutdown 48 210
 """Which sockets there are is another matter."""
 EXAMINED: Final = """
 clone 56 220, fcntl 72 25, ioctl 16 29, mmap 9 222, personality 135 92, prctl 157 167, sched_setaffinity 203 122,
-sendfile 40 71, setsockopt 54 208, socket 41 198, socketpair 53 199, splice 275 76
+sched_setattr 314 274, sched_setparam 142 118, sched_setscheduler 144 119, sendfile 40 71, setpriority 141 140,
+setsockopt 54 208, socket 41 198, socketpair 53 199, splice 275 76
 """
 """What is allowed or not, by its arguments, or by who counts memory."""
 REFUSED: Final = """
