@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from uuid import UUID
 
@@ -713,6 +713,77 @@ async def test_nothing_is_written_to_an_image_that_was_taken_away_while_it_is_mo
         image.unlink(missing_ok=True)
         kept.rename(image)
         assert await executed(things, "import os; print(os.listdir())") == "['f']\n"
+
+
+def zeroed(image: Path, other: Path) -> None:
+    with image.open("r+b") as file:
+        file.write(bytes(image.stat().st_size))
+
+
+def copied_over(image: Path, other: Path) -> None:
+    with image.open("r+b") as file:
+        file.write(other.read_bytes())
+
+
+def cut_off(image: Path, other: Path) -> None:
+    os.truncate(image, image.stat().st_size // 2)
+
+
+def emptied(image: Path, other: Path) -> None:
+    os.truncate(image, 0)
+
+
+def moved_over(image: Path, other: Path) -> None:
+    shutil.copyfile(other, other.with_suffix(".copy"))
+    other.with_suffix(".copy").rename(image)
+
+
+def moved(image: Path, other: Path) -> None:
+    other.rename(image)
+
+
+@pytest.mark.parametrize("is_mounted", [True, False])
+@pytest.mark.parametrize("attack", [zeroed, copied_over, cut_off, emptied, moved_over, moved])
+@pytest.mark.usefixtures("images")
+async def test_an_image_that_was_spoilt_is_a_clear_error_and_never_shows_what_belongs_to_others(
+    tmp_path: Path, attack: Callable[[Path, Path], None], is_mounted: bool
+) -> None:
+    async with opened(tmp_path) as things:
+        await executed(things, "open('f', 'w').write('tea')")
+        await executed(things, "open('g', 'w').write('milk' * 9000)", "two")
+        image, other = image_of(things.at("one")), image_of(things.at("two"))
+        if is_mounted:
+            await asyncio.to_thread(os.sync)
+            await asyncio.to_thread(attack, image, other)
+            with pytest.raises(ServiceUnavailableError, match="cannot be mounted"):
+                await executed(things, "print(open('f').read())")
+    await gone(tmp_path)
+    if not is_mounted:
+        attack(image, other)
+    async with opened(tmp_path) as things:
+        with pytest.raises(ServiceUnavailableError, match="cannot be mounted"):
+            await executed(things, "print(open('f').read())")
+        if attack is moved:
+            with pytest.raises(ServiceUnavailableError, match="files are gone") as refused:
+                await executed(things, "print()", "two")
+            assert refused.value.code == "files_missing"
+            image.rename(other)
+        assert await executed(things, "print(len(open('g').read()))", "two") == "36000\n"
+        things._delete(things.at("one"))
+        assert await executed(things, "import os; print(os.listdir())") == "[]\n"
+
+
+async def test_two_servers_that_want_one_image_see_the_same_or_the_second_is_told(tmp_path: Path, images: str) -> None:
+    async with opened(tmp_path) as first, opened(tmp_path) as second:
+        async with first.in_use(lambda: first.at("one")):
+            await executed(first, "open('f', 'w').write('tea')")
+            if images == "loop":
+                assert await executed(second, "print(open('f').read())") == "tea\n"
+            else:
+                with pytest.raises(ServiceUnavailableError, match="cannot be mounted"):
+                    await executed(second, "print()")
+        first._disks.release_idle(0.0)
+        assert await executed(second, "print(open('f').read())") == "tea\n"
 
 
 async def test_the_event_loop_goes_on_while_others_ask_a_file_system_that_does_not_answer(tmp_path: Path) -> None:

@@ -30,6 +30,7 @@ from antwort.sandbox.images import (
     make_image,
     mend,
     shrink,
+    spoil,
 )
 from antwort.sandbox.limits import MEBIBYTE
 from antwort.sandbox.mounts import MountServer, MountSpace, run
@@ -127,6 +128,9 @@ class DiskKind(ABC):
         """Unmount the file system of a folder; OSError if somebody uses it."""
         self._unmount(folder)
 
+    def verify(self, disk: Disk) -> None:  # noqa: B027 - most have nothing beside what is mounted
+        """Raise OSError if what holds the files of a folder was replaced since it was mounted."""
+
     def settle(self, disk: Disk) -> None:  # noqa: B027 - most have nothing to do
         """Bring to the disk what was written."""
 
@@ -157,6 +161,11 @@ class Images(DiskKind):
     kept_back: ClassVar[int] = KEPT_BACK
     """Percent of an image that nobody can write to."""
 
+    def __init__(self, space: MountSpace) -> None:
+        super().__init__(space)
+        self._inodes: dict[Path, int] = {}
+        """The numbers of images that were mounted here, by their folders."""
+
     @override
     def attach(self, disk: Disk) -> None:
         self._check()
@@ -173,20 +182,37 @@ class Images(DiskKind):
                 if too_small:
                     grow(disk.image, whole)
             self._mount(disk.image, disk.folder, image)
+            self._inodes[disk.folder] = os.fstat(image).st_ino
         disk.folder.chmod(_IN_AN_IMAGE)
         with contextlib.suppress(OSError):
             (self.seen(disk.folder) / "lost+found").rmdir()  # what mends an image makes it
         _empty(disk.folder)  # whoever moved it to the image may have been interrupted
 
     @override
-    def left(self, disk: Disk) -> int:
+    def verify(self, disk: Disk) -> None:
+        """Look at the image: what is written to another one, or in place of another's files, would be lost or leak."""
         try:
-            about = disk.image.lstat()
+            with open(disk.image, "rb", opener=_unlinked) as image:
+                try:
+                    check_image(image.fileno(), disk.number)
+                except OSError:
+                    if os.fstat(image.fileno()).st_ino == self._inodes.get(disk.folder):
+                        spoil(image.fileno())
+                    raise
         except FileNotFoundError:
-            _refuse_missing(disk.folder)  # what is written now would be lost
+            _refuse_missing(disk.folder)
             raise
-        if not stat.S_ISREG(about.st_mode):
-            raise OSError(errno.EPERM, "its image is no file any more")
+
+    @override
+    def detach(self, folder: Path) -> None:
+        with contextlib.suppress(OSError):  # it is told when it is to be mounted again
+            self.verify(Disk(folder, 0, 0))
+        super().detach(folder)
+        self._inodes.pop(folder, None)
+
+    @override
+    def left(self, disk: Disk) -> int:
+        about = disk.image.stat()
         return max(0, about.st_size - _BLOCK * about.st_blocks)
 
     @override
@@ -216,6 +242,7 @@ class Images(DiskKind):
                 if before.files:
                     make_alike(disk.folder, seen, size=new.stat().st_size, files=before.files, owner=owner)
                 new.rename(disk.image)
+                self._inodes[disk.folder] = disk.image.stat().st_ino
                 disk.folder.chmod(_IN_AN_IMAGE)
             except BaseException:
                 self._unmount(disk.folder)
@@ -291,7 +318,7 @@ class FuseImages(Images):
     @override
     def detach(self, folder: Path) -> None:
         is_large = self._growth(Disk(folder, 0, 0)) < -_WASTE
-        self._unmount(folder)
+        super().detach(folder)
         if is_large:
             with _locked(image_of(folder)):
                 mend(image_of(folder))

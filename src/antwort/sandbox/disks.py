@@ -160,6 +160,8 @@ class Disks:
         with self.kept(folder) as use, self._in_this_process(folder):
             if use.goes or not self._kind.is_attached(self._real(folder)):
                 self._attach(folder, self._kind)
+            with self._explained(folder):
+                self._kind.verify(self._disk(folder))
             yield self.seen(folder)
 
     @contextlib.contextmanager

@@ -21,7 +21,7 @@ _FEW = 8
 _GROUP = 8 * _BLOCK * _BLOCK
 """Bytes that one map of blocks tells of."""
 _SUPERBLOCK, _LENGTH = 1024, 128
-_NUMBER = slice(104, 120)
+_BLOCKS, _NUMBER = 4, slice(104, 120)
 _MAGIC, _CLEAN, _ERRORS = 0xEF53, 1, 2
 _MENDED = 1
 """What `e2fsck` returns at most if nothing is wrong any more."""
@@ -57,8 +57,22 @@ def check_image(opened: int, number: UUID) -> None:
     about = os.fstat(opened)
     if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_nlink > 1:
         raise OSError(errno.EPERM, "its image was made by somebody else")
-    if _superblock(opened)[_NUMBER] != number.bytes:
+    if not stat.S_IMODE(about.st_mode):
+        raise OSError(errno.EPERM, "its image was overwritten while it was mounted")
+    block = _superblock(opened)
+    if block[_NUMBER] != number.bytes:
         raise OSError(errno.EPERM, "its image is that of something else")
+    blocks: int = struct.unpack_from("<I", block, _BLOCKS)[0]
+    if about.st_size < blocks * _BLOCK:
+        raise OSError(errno.EUCLEAN, "its image was cut off")
+
+
+def spoil(opened: int) -> None:
+    """Note that an open image was overwritten while it was mounted: `check_image` refuses it from then on.
+
+    The kernel writes to it what it remembers of the file system that was there, so that it looks whole afterwards.
+    """
+    os.fchmod(opened, 0)
 
 
 def is_clean(opened: int) -> bool:
