@@ -16,6 +16,7 @@ import httpx2
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
+from tests.support.compiled import compile_for_workers
 from tests.support.memory import memory_folder
 from tests.support.postgres import (
     database_url,
@@ -48,6 +49,11 @@ __all__ = [
     "ready_url",
     "s3_server",
 ]
+
+# As for whoever has antwort installed: the kit is made of assertions, and these say what they compared.
+pytest.register_assert_rewrite(
+    *(f"antwort.testing.{kit}" for kit in ("contract", "part_contracts", "search_contracts"))
+)
 
 # A shell lets what it starts in the background ignore Ctrl-C, and so would every process that a test interrupts.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -117,6 +123,11 @@ _CONSTANTS_OF = (_SOURCE,) if os.environ.get("ANTWORT_TEST_FULL") else ()
 vars(providers)["is_local_module_file"] = lambda path: path.startswith(_CONSTANTS_OF)
 patience: httpx.Timeout = inspect.signature(httpx.Client).parameters["timeout"].default  # of each client without one
 patience.connect = patience.read = patience.write = patience.pool = 120.0
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    compile_for_workers(config)
 
 
 @pytest.hookimpl(wrapper=True)
