@@ -1,13 +1,21 @@
 """`openai-agents` against the shipped server; the client below it is strict."""
 
+from typing import TYPE_CHECKING
+
 import pytest
-from agents import SQLiteSession
 from openai import AuthenticationError, NotFoundError
-from tests.clients import openai_agents as script
 from tests.clients.stage import KEY, Stage, said
 from tests.support.postgres import on_one_store
 
+from antwort.lazy_imports import imported_on_use
 from antwort.testing import call, matching, turn
+
+if TYPE_CHECKING:
+    import agents
+    from tests.clients import openai_agents as script
+else:
+    agents = imported_on_use("agents")
+    script = imported_on_use("tests.clients.openai_agents")
 
 pytestmark = on_one_store()
 
@@ -109,7 +117,7 @@ async def test_a_conversation_is_loaded_and_kept_by_the_server(stage: Stage) -> 
 async def test_a_session_is_made_compact(stage: Stage) -> None:
     with stage("Hello, Ada.", "The user is Ada.", "You are Ada.", "They asked again.") as served:
         async with served.async_client(KEY) as client:
-            final, items = await script.compaction(client, SQLiteSession("ada"))
+            final, items = await script.compaction(client, agents.SQLiteSession("ada"))
     assert final == "You are Ada."
     assert items[-1] == "compaction"
     assert "The user is Ada." in str(served.bodies[2]["messages"])

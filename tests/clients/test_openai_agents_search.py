@@ -1,15 +1,22 @@
 """`FileSearchTool` of `openai-agents` on the shipped server: from an upload to a citation that leads to the file."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import FileSearchTool, MessageOutputItem, RunItem, Runner, ToolCallItem, TResponseInputItem
 from openai import AsyncOpenAI
 from openai.types.responses import ResponseFileSearchToolCall, ResponseOutputText
-from tests.clients.openai_agents import searcher
 from tests.providers.file_search.ingestion.test_kill import stop
 from tests.runs.processes import ServerProcess
+
+from antwort.lazy_imports import imported_on_use
+
+if TYPE_CHECKING:
+    import agents
+    from tests.clients import openai_agents as script
+else:
+    agents = imported_on_use("agents")
+    script = imported_on_use("tests.clients.openai_agents")
 
 TEA = ("tea.md", b"# Tea\n\nGreen tea grows in Uji near Kyoto.")
 MILK = ("milk.md", b"# Milk\n\nMilk comes last.")
@@ -26,11 +33,11 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServerProcess]:
     stop(made)
 
 
-def found(items: list[RunItem]) -> tuple[list[str], list[str]]:
+def found(items: "list[agents.RunItem]") -> tuple[list[str], list[str]]:
     """Return the files that a run has found, and those that it cites, by their ids."""
-    calls = [item.raw_item for item in items if isinstance(item, ToolCallItem)]
+    calls = [item.raw_item for item in items if isinstance(item, agents.ToolCallItem)]
     results = [hit for call in calls if isinstance(call, ResponseFileSearchToolCall) for hit in call.results or []]
-    parts = [part for item in items if isinstance(item, MessageOutputItem) for part in item.raw_item.content]
+    parts = [part for item in items if isinstance(item, agents.MessageOutputItem) for part in item.raw_item.content]
     notes = [note for part in parts if isinstance(part, ResponseOutputText) for note in part.annotations]
     return [hit.file_id or "" for hit in results], [note.file_id for note in notes if note.type == "file_citation"]
 
@@ -42,15 +49,17 @@ async def test_a_file_is_found_and_cited(server: ServerProcess) -> None:
         for file in files:
             attached = await client.vector_stores.files.create_and_poll(file.id, vector_store_id=store.id)
             assert (attached.status, attached.last_error) == ("completed", None)
-        agent = searcher(client, FileSearchTool([store.id], max_num_results=1, include_search_results=True))
-        run = await Runner.run(agent, QUESTION)
+        agent = script.searcher(
+            client, agents.FileSearchTool([store.id], max_num_results=1, include_search_results=True)
+        )
+        run = await agents.Runner.run(agent, QUESTION)
         assert "Uji near Kyoto" in run.final_output
         assert found(run.new_items) == ([files[0].id], [files[0].id])
         assert (await client.files.retrieve(files[0].id)).filename == "tea.md"
         assert (await client.files.content(files[0].id)).content == TEA[1]
 
-        further: TResponseInputItem = {"role": "user", "content": "When does milk come?"}
-        streamed = Runner.run_streamed(agent, [*run.to_input_list(), further])
+        further: agents.TResponseInputItem = {"role": "user", "content": "When does milk come?"}
+        streamed = agents.Runner.run_streamed(agent, [*run.to_input_list(), further])
         async for _ in streamed.stream_events():
             pass
         assert "Milk comes last" in streamed.final_output

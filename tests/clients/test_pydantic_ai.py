@@ -1,12 +1,20 @@
 """`pydantic-ai` against the shipped server; the client below it is strict."""
 
+from typing import TYPE_CHECKING
+
 import pytest
-from pydantic_ai.exceptions import ModelHTTPError
-from tests.clients import pydantic_agents as script
 from tests.clients.stage import KEY, Stage, said
 from tests.support.postgres import on_one_store
 
+from antwort.lazy_imports import imported_on_use
 from antwort.testing import call, matching, turn
+
+if TYPE_CHECKING:
+    from pydantic_ai import exceptions
+    from tests.clients import pydantic_agents as script
+else:
+    exceptions = imported_on_use("pydantic_ai.exceptions")
+    script = imported_on_use("tests.clients.pydantic_agents")
 
 pytestmark = on_one_store()
 
@@ -128,7 +136,7 @@ async def test_a_tool_loop_over_a_websocket(stage: Stage) -> None:
 async def test_a_wrong_key_is_a_401(stage: Stage) -> None:
     with stage() as served:
         async with served.async_client("sk-wrong") as client:
-            with pytest.raises(ModelHTTPError) as error:
+            with pytest.raises(exceptions.ModelHTTPError) as error:
                 await script.plain(client)
     assert error.value.status_code == 401
 
@@ -136,6 +144,6 @@ async def test_a_wrong_key_is_a_401(stage: Stage) -> None:
 async def test_an_unknown_model_is_a_404(stage: Stage) -> None:
     with stage() as served:
         async with served.async_client(KEY) as client:
-            with pytest.raises(ModelHTTPError, match="nobody") as error:
+            with pytest.raises(exceptions.ModelHTTPError, match="nobody") as error:
                 await script.unknown_model(client)
     assert error.value.status_code == 404

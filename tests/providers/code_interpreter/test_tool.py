@@ -2,19 +2,23 @@
 
 import base64
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import Agent, CodeInterpreterTool, RunConfig, Runner
-from agents.models.openai_responses import OpenAIResponsesModel
 from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
 from openai.types.responses.response_code_interpreter_tool_call import OutputImage, OutputLogs
 from tests.http.sdk import served
 from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs, running_code, staged
 
+from antwort.lazy_imports import imported_on_use
 from antwort.testing import call, turn
 from antwort.testing.images import point
+
+if TYPE_CHECKING:
+    import agents
+else:
+    agents = imported_on_use("agents")
 
 PICTURE = "open('dot.svg', 'w').write('<svg xmlns=\"http://www.w3.org/2000/svg\"/>');"
 
@@ -197,9 +201,11 @@ def test_a_tool_without_a_container_has_any(tmp_path: Path, tool: Any) -> None:
 async def test_the_agents_sdk_s_tool_works(tmp_path: Path) -> None:
     with staged(tmp_path, running_code("print(6 * 7)", answer="It is 42.")) as stage:
         async with stage.async_client() as client:
-            tool = CodeInterpreterTool(tool_config=TOOL)
-            agent = Agent(name="Analyst", model=OpenAIResponsesModel("m", client), tools=[tool])
-            result = await Runner.run(agent, "What is six times seven?", run_config=RunConfig(tracing_disabled=True))
+            tool = agents.CodeInterpreterTool(tool_config=TOOL)
+            agent = agents.Agent(name="Analyst", model=agents.OpenAIResponsesModel("m", client), tools=[tool])
+            result = await agents.Runner.run(
+                agent, "What is six times seven?", run_config=agents.RunConfig(tracing_disabled=True)
+            )
         assert result.final_output == "It is 42."
         assert outputs(stage) == ["42"]
 

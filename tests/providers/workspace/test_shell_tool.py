@@ -3,19 +3,23 @@
 import asyncio
 import random
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from agents import Agent, RunConfig, Runner, ShellTool
-from agents.models.openai_responses import OpenAIResponsesModel
 from openai import BadRequestError, NotFoundError
 from openai.types.responses import ResponseFunctionShellToolCall, ResponseFunctionShellToolCallOutput
 from openai.types.responses.response_function_shell_tool_call_output import OutputOutcomeExit, OutputOutcomeTimeout
 from tests.providers.workspace.stage import SHELL, calling, outputs, staged
 
+from antwort.lazy_imports import imported_on_use
 from antwort.provider import Finished
 from antwort.providers.workspace.shell import CommandOutput
 from antwort.testing import call, turn
+
+if TYPE_CHECKING:
+    import agents
+else:
+    agents = imported_on_use("agents")
 
 
 def items(response: Any) -> tuple[ResponseFunctionShellToolCall, ResponseFunctionShellToolCallOutput]:
@@ -243,12 +247,12 @@ def test_what_is_served_is_taken(tmp_path: Path, environment: Any) -> None:
 async def test_the_agents_sdk_uses_it(tmp_path: Path) -> None:
     with staged(tmp_path, calling(("shell", {"command": "echo out"}), answer="It says out.")) as stage:
         async with stage.async_client() as client:
-            agent = Agent(
+            agent = agents.Agent(
                 name="worker",
-                model=OpenAIResponsesModel("m", client),
-                tools=[ShellTool(environment={"type": "container_auto"})],
+                model=agents.OpenAIResponsesModel("m", client),
+                tools=[agents.ShellTool(environment={"type": "container_auto"})],
             )
-            run = await Runner.run(agent, "Go.", run_config=RunConfig(tracing_disabled=True))
+            run = await agents.Runner.run(agent, "Go.", run_config=agents.RunConfig(tracing_disabled=True))
     assert run.final_output == "It says out."
     assert [item.type for item in run.new_items] == ["tool_call_item", "tool_call_output_item", "message_output_item"]
 

@@ -1,16 +1,22 @@
 """Numbers that a pipeline writes straight to a Qdrant server, with an index or without."""
 
 from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 import pytest
-from qdrant_client import AsyncQdrantClient, models
 from tests.providers.file_search.vectors.conformance import STORE, TENANT, ids, near
 from tests.support.qdrant import OwnQdrant, QdrantServer
 
 from antwort.extensions import Comparison, Query
+from antwort.lazy_imports import imported_on_use
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
+
+if TYPE_CHECKING:
+    import qdrant_client
+else:
+    qdrant_client = imported_on_use("qdrant_client")
 
 WRITTEN = [47, 47.0, 2.5, 1702754332.6375275, 1904729410800015, 2**60 + 1, -0.1]
 
@@ -25,9 +31,9 @@ async def backend(qdrant_server: QdrantServer) -> AsyncIterator[Qdrant]:
     backend = OwnQdrant(settings)
     await backend.delete_collection(STORE)
     await backend.create_collection(STORE, 4)
-    client = AsyncQdrantClient(url=qdrant_server.url)
+    client = qdrant_client.AsyncQdrantClient(url=qdrant_server.url)
     points = [
-        models.PointStruct(
+        qdrant_client.models.PointStruct(
             id=str(UUID(int=place)),
             vector=near(place),
             payload={"text": "", "file_id": "f", "tenant": TENANT, "attributes": {"plain": one, "indexed": one}},

@@ -7,11 +7,10 @@ import logging
 import re
 import threading
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from uuid import UUID
 
 import pytest
-from qdrant_client import AsyncQdrantClient, models
 from tests.providers.file_search.vectors.conformance import (
     STORE,
     TENANT,
@@ -24,15 +23,21 @@ from tests.support.qdrant import REQUEST_MB, OwnQdrant, QdrantServer
 from typing_extensions import override
 
 from antwort.extensions import Comparison, Count, Query, VectorDatabase, VectorStoreUnavailable, shared_collection_name
+from antwort.lazy_imports import imported_on_use
 from antwort.provider import ConfigError, SecretStr
 from antwort.providers.file_search.settings import QdrantSettings
 from antwort.providers.file_search.vectors.qdrant.backend import Qdrant
 
+if TYPE_CHECKING:
+    import qdrant_client
+else:
+    qdrant_client = imported_on_use("qdrant_client")
+
 
 @pytest.fixture
-async def client(qdrant: QdrantServer) -> AsyncIterator[AsyncQdrantClient]:
+async def client(qdrant: QdrantServer) -> "AsyncIterator[qdrant_client.AsyncQdrantClient]":
     """The server as a pipeline sees it, empty."""
-    client = AsyncQdrantClient(url=qdrant.url)
+    client = qdrant_client.AsyncQdrantClient(url=qdrant.url)
     yield client
     await client.close()
 
@@ -41,7 +46,9 @@ class TestQdrant(VectorBackendContract):
     server: QdrantServer
 
     @pytest.fixture
-    async def backend(self, qdrant_server: QdrantServer, client: AsyncQdrantClient) -> AsyncIterator[VectorDatabase]:
+    async def backend(
+        self, qdrant_server: QdrantServer, client: "qdrant_client.AsyncQdrantClient"
+    ) -> AsyncIterator[VectorDatabase]:
         self.server = qdrant_server
         backend = OwnQdrant(QdrantSettings(url=qdrant_server.url))
         yield backend
@@ -57,7 +64,7 @@ class TestQdrant(VectorBackendContract):
 
 
 @pytest.fixture
-async def backend(qdrant_server: QdrantServer, client: AsyncQdrantClient) -> AsyncIterator[Qdrant]:
+async def backend(qdrant_server: QdrantServer, client: "qdrant_client.AsyncQdrantClient") -> AsyncIterator[Qdrant]:
     backend = OwnQdrant(
         QdrantSettings(
             url=qdrant_server.url, shards=2, on_disk=True, indexed_attributes={"year": "float", "a.b": "keyword"}
@@ -67,14 +74,14 @@ async def backend(qdrant_server: QdrantServer, client: AsyncQdrantClient) -> Asy
     await backend.close()
 
 
-def written_by_a_pipeline(number: int, text: str) -> models.PointStruct:
+def written_by_a_pipeline(number: int, text: str) -> "qdrant_client.models.PointStruct":
     """A point without a sparse vector, with what the contract asks for and no more."""
     payload = {"text": text, "file_id": f"file-{number}", "tenant": TENANT}
-    return models.PointStruct(id=str(UUID(int=number)), vector=near(number), payload=payload)
+    return qdrant_client.models.PointStruct(id=str(UUID(int=number)), vector=near(number), payload=payload)
 
 
 async def test_keywords_find_points_that_a_pipeline_wrote_without_a_sparse_vector(
-    backend: Qdrant, client: AsyncQdrantClient
+    backend: Qdrant, client: "qdrant_client.AsyncQdrantClient"
 ) -> None:
     await backend.create_collection(STORE, 4)
     await client.upsert(
@@ -97,26 +104,28 @@ async def test_keywords_find_points_that_a_pipeline_wrote_without_a_sparse_vecto
     assert await backend.search(STORE, Query("tenant-b", text="butter")) == []
 
 
-async def test_bytes_are_counted_where_a_pipeline_did_not(backend: Qdrant, client: AsyncQdrantClient) -> None:
+async def test_bytes_are_counted_where_a_pipeline_did_not(
+    backend: Qdrant, client: "qdrant_client.AsyncQdrantClient"
+) -> None:
     await backend.create_collection(STORE, 4)
     await client.upsert(STORE, [written_by_a_pipeline(1, "füchse"), written_by_a_pipeline(2, "")])
     await backend.upsert(STORE, [chunk(3, "four", file="file-3")])
     assert await backend.count(STORE, tenant=TENANT) == Count(3, 3, 7 + 4)
 
 
-async def test_settings_shape_a_new_collection(backend: Qdrant, client: AsyncQdrantClient) -> None:
+async def test_settings_shape_a_new_collection(backend: Qdrant, client: "qdrant_client.AsyncQdrantClient") -> None:
     shared = shared_collection_name(4)
     for name in (STORE, shared):
         await backend.create_collection(name, 4)
     found = await client.get_collection(STORE)
     assert found.config.params.shard_number == 2
     assert found.config.optimizer_config.default_segment_number == 1
-    assert isinstance(found.config.params.vectors, models.VectorParams)
+    assert isinstance(found.config.params.vectors, qdrant_client.models.VectorParams)
     assert found.config.params.vectors.on_disk is True
     attributes = {"attributes.year", 'attributes."a.b"'}
     assert set(found.payload_schema) == {"tenant", "file_id", "text", "text_bytes"} | attributes
     tenant = found.payload_schema["tenant"].params
-    assert isinstance(tenant, models.KeywordIndexParams)
+    assert isinstance(tenant, qdrant_client.models.KeywordIndexParams)
     assert tenant.is_tenant is True
     found = await client.get_collection(shared)
     assert "vector_store_id" in found.payload_schema
@@ -133,19 +142,25 @@ async def test_an_indexed_attribute_filters_as_any_other(backend: Qdrant) -> Non
     assert ids(await backend.search(STORE, Query(TENANT, near(0), filter=same))) == [3]
 
 
-async def test_an_index_that_a_crash_left_out_is_made_up_for(backend: Qdrant, client: AsyncQdrantClient) -> None:
+async def test_an_index_that_a_crash_left_out_is_made_up_for(
+    backend: Qdrant, client: "qdrant_client.AsyncQdrantClient"
+) -> None:
     await backend.create_collection(STORE, 4)
     await client.delete_payload_index(STORE, "text_bytes")
     await backend.create_collection(STORE, 4)
     assert "text_bytes" in (await client.get_collection(STORE)).payload_schema
 
 
-async def test_collections_of_others_are_left_alone(backend: Qdrant, client: AsyncQdrantClient) -> None:
-    await client.create_collection("theirs", vectors_config=models.VectorParams(size=2, distance=models.Distance.DOT))
+async def test_collections_of_others_are_left_alone(backend: Qdrant, client: "qdrant_client.AsyncQdrantClient") -> None:
+    await client.create_collection(
+        "theirs", vectors_config=qdrant_client.models.VectorParams(size=2, distance=qdrant_client.models.Distance.DOT)
+    )
     assert await backend.collections() == []
 
 
-async def test_what_a_pipeline_wrote_otherwise_is_found_without_it(backend: Qdrant, client: AsyncQdrantClient) -> None:
+async def test_what_a_pipeline_wrote_otherwise_is_found_without_it(
+    backend: Qdrant, client: "qdrant_client.AsyncQdrantClient"
+) -> None:
     await backend.create_collection(STORE, 4)
     odd: list[dict[str, Any]] = [
         {"attributes": {"tags": ["a"], "none": None, "kept": "yes"}, "chunk_index": 2.0},
@@ -161,10 +176,12 @@ async def test_what_a_pipeline_wrote_otherwise_is_found_without_it(backend: Qdra
     assert found == {0: ("tea", "", 2, {"kept": "yes"}), 1: ("tea", "", 0, {}), 2: ("", "", 0, {})}
 
 
-async def test_limits_of_the_server_are_told_as_such(qdrant_server: QdrantServer, client: AsyncQdrantClient) -> None:
+async def test_limits_of_the_server_are_told_as_such(
+    qdrant_server: QdrantServer, client: "qdrant_client.AsyncQdrantClient"
+) -> None:
     backend = OwnQdrant(QdrantSettings(url=qdrant_server.url))
     await backend.create_collection(STORE, 4)
-    few = models.StrictModeConfig(enabled=True, max_query_limit=3, write_rate_limit=1)
+    few = qdrant_client.models.StrictModeConfig(enabled=True, max_query_limit=3, write_rate_limit=1)
     await client.update_collection(STORE, strict_mode_config=few)
     with pytest.raises(VectorStoreUnavailable, match="database refuses this with status 4") as refused:
         await backend.search(STORE, Query(TENANT, near(1)))
@@ -315,7 +332,7 @@ async def test_a_server_is_named_as_it_is_asked(url: str, server: str) -> None:
 
 
 async def test_long_texts_are_written_in_requests_that_the_server_takes(
-    qdrant_server: QdrantServer, client: AsyncQdrantClient
+    qdrant_server: QdrantServer, client: "qdrant_client.AsyncQdrantClient"
 ) -> None:
     backend = OwnQdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
     await backend.create_collection(STORE, 4)
@@ -328,7 +345,7 @@ async def test_long_texts_are_written_in_requests_that_the_server_takes(
 
 
 async def test_long_vectors_are_written_in_requests_that_the_server_takes(
-    qdrant_server: QdrantServer, client: AsyncQdrantClient
+    qdrant_server: QdrantServer, client: "qdrant_client.AsyncQdrantClient"
 ) -> None:
     backend = OwnQdrant(QdrantSettings(url=qdrant_server.url, timeout=60))
     await backend.create_collection(STORE, 20_000)
