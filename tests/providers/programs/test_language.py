@@ -20,6 +20,7 @@ from antwort.providers.programs.language import (
     MODULES,
     Lack,
     advice,
+    leaves_nothing,
     may_lack,
     needs_python,
 )
@@ -148,3 +149,33 @@ def test_models_read_what_the_interpreter_of_the_settings_can_do(interpreter_nam
     [spec] = Programs(ProgramsSettings.model_validate({"interpreter": interpreter_name})).tools()
     assert spec.description == DESCRIPTIONS[interpreter_name]
     assert ("subset" in spec.description) == (interpreter_name == "monty")
+
+
+@pytest.mark.parametrize("code", ["1 + 1", " 2 ** 64\n", "max(len(w) for w in 'a b'.split() if w != 'c') > 1", "1 / 0"])
+def test_an_expression_leaves_nothing(code: str) -> None:
+    assert leaves_nothing(code)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "x = 1",
+        "x: int = 1",
+        "abs >>= 1",
+        "(x := 1)",
+        "1; 2",
+        "1\n2",
+        "for x in range(3): pass",
+        "def f(): return 1",
+        "class A: pass",
+        "import math",
+        "from math import pi",
+        "del variable",
+        "setattr(asyncio, 'x', 1)",
+        "Variable.size",
+        "with a as b: pass",
+        "1" * 1001,
+    ],
+)
+def test_what_may_define_something_is_kept(code: str) -> None:
+    assert not leaves_nothing(code)

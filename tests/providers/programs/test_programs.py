@@ -1,5 +1,7 @@
 """Programs through the shipped server, with the official SDK."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,20 @@ def test_another_run_does_not_see_them(tmp_path: Path) -> None:
         create(stage, False, input="Go!", tools=[TOOL])
         create(stage, False, input="Go!", tools=[TOOL])
         assert "NameError: name 'x' is not defined" in result(stage)
+
+
+@pytest.mark.parametrize(("code", "kept"), [("sum(n for n in range(10) if n >= 3)", 0), ("1 / 0", 0), ("x = 1", 1)])
+def test_only_what_a_program_leaves_for_the_next_one_is_kept(tmp_path: Path, code: str, kept: int) -> None:
+    ran(tmp_path, code)
+    with contextlib.closing(sqlite3.connect(tmp_path / "antwort.db")) as database:
+        assert database.execute("SELECT count(*) FROM variable_versions").fetchone() == (kept,)
+
+
+def test_names_stay_beside_programs_that_only_compute(tmp_path: Path) -> None:
+    steps: list[Any] = [program(code) for code in ("1 + 1", "x = []", "x.append(40)", "2 * 3", "x[0] + 3")]
+    with served_programs(tmp_path, [*steps, "Done."]) as stage:
+        create(stage, False, input="Go!", tools=[TOOL])
+        assert [result(stage, number) for number in (1, 4, 5)] == ["2", "6", "43"]
 
 
 def test_five_hundred_calls_at_once_are_one_result_and_as_many_run_as_may(tmp_path: Path) -> None:

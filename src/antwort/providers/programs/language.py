@@ -210,10 +210,14 @@ _MISSING_NAMES = "|".join(
     rf"\b{module}\.(?:{'|'.join(names)})\b|\bfrom\s+{module}\s+import\b[^\n]{{0,300}}\b(?:{'|'.join(names)})\b"
     for module, names in MISSING.items()
 )
+_SHORT = 1000
+"""Characters of a program that may be but an expression."""
 _LOOKED_AT = 100_000
 """Characters of a program that are looked at before it runs."""
 _IMPORT = re.compile(r"^[ \t]*(?:import\s+([^\n#;]+)|from\s+([\w.]+)\s+import\b)", re.MULTILINE)
 _NEEDS = re.compile("|".join(f"(?:{lack.source})" for lack in LACKS) + f"|{_MISSING_NAMES}", re.MULTILINE)
+_MAY_DEFINE = re.compile(r"[\n\r;:\\]|(?<![=!<>])=(?!=)|[<>]{2}=|\b(?:import|from|del|global)\b|ariable|attr\b|__")
+"""What stands in every program that leaves something: names of its own, or another state of those that there are."""
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '(\w+)'|module '(\w+)' has no attribute '(\w+)'")
 _LACKING_ERRORS = re.compile(
@@ -232,6 +236,14 @@ def needs_python(code: str) -> bool:
         if any(name.split()[0] not in {*MODULES, "__future__"} for name in names.split(",") if name.split()):
             return True
     return False
+
+
+def leaves_nothing(code: str) -> bool:
+    """Tell whether a first program is nothing but one expression, so that there is nothing of it for the next one.
+
+    It is looked at as a text: of some that leave nothing it is not told.
+    """
+    return len(code) <= _SHORT and _MAY_DEFINE.search(code.strip()) is None
 
 
 def may_lack(error: str) -> bool:

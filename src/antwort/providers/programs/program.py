@@ -9,7 +9,7 @@ import msgspec
 from antwort.provider import Context, FunctionError, SuspendedError, Suspension
 from antwort.providers.programs.calls import ProgramCalls
 from antwort.providers.programs.interpreter import ProgramInterpreter, monty
-from antwort.providers.programs.language import FULL, advice, may_lack
+from antwort.providers.programs.language import FULL, advice, leaves_nothing, may_lack
 from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Printed, ProgramOutcome
 from antwort.providers.programs.states import Pending, State, States
 from antwort.providers.programs.values import joined, plain, shortened, written
@@ -60,6 +60,8 @@ class Program:
         self._printed = Printed(settings.max_printed)
         self._kept_at = asyncio.get_running_loop().time()
         self._slept = 0.0
+        self._leaves_nothing = False
+        """Whether there is nothing of it for the next one: done again, it would be the same."""
 
     async def run(
         self, code: str, before: State | None, snapshot: State | None = None, *, leaves: bool = False
@@ -124,6 +126,7 @@ class Program:
         return monty()
 
     async def _begin(self, code: str, before: State | None) -> "Pause":
+        self._leaves_nothing = before is None and leaves_nothing(code)
         session = await self._open()
         await session.load_session(await self._interpreter.fresh() if before is None else before.session)
         return await session.feed_start(code, print_callback=self._print)
@@ -136,7 +139,8 @@ class Program:
 
     async def _end(self, output: str, *, failed: bool) -> ProgramOutcome:
         """Keep what the program has defined, for the next one."""
-        if self._session is None or not self._states.are_kept:
+        nothing = self._leaves_nothing and not self._calls.made and not self._slept
+        if self._session is None or nothing or not self._states.are_kept:
             return ProgramOutcome(output, failed)
         try:
             dumped = await self._session.dump()
