@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from antwort.search.filters import FilterError, matches, parse_filter, storable, stored_attributes, whole
     from antwort.search.ranking import (
         FEWEST,
+        balanced_scores,
         candidates,
         cosine_score,
         finish,
@@ -121,6 +122,7 @@ __all__ = [
     "VectorPlace",
     "VectorStoreUnavailable",
     "WrongDimensions",
+    "balanced_scores",
     "candidates",
     "chat_messages",
     "check_dimensions",
@@ -203,6 +205,7 @@ _HOME = {
     ),
     "antwort.search.ranking": (
         "FEWEST",
+        "balanced_scores",
         "candidates",
         "cosine_score",
         "finish",

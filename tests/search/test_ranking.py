@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from antwort.extensions import Hit, Query, cosine_score, finish, fused, saturated, word_shares
+from antwort.extensions import FEWEST, Hit, Query, cosine_score, finish, fused, saturated, word_shares
 
 
 def hits(names: str, score: float = 0.5) -> list[Hit]:
@@ -12,11 +12,29 @@ def hits(names: str, score: float = 0.5) -> list[Hit]:
 
 
 def test_what_leads_both_scores_one_and_what_leads_one_its_weight() -> None:
-    found = {hit.id: hit.score for hit in fused(hits("ab"), hits("ac"), None)}
+    found = {hit.id: hit.score for hit in fused(hits("ab"), hits("ac"), (1.0, 1.0))}
     assert found["a"] == pytest.approx(1.0)
     assert found["b"] == found["c"] == pytest.approx(11 / 12 / 2)
     found = {hit.id: hit.score for hit in fused(hits("a"), hits("b"), (3.0, 1.0))}
     assert found == {"a": pytest.approx(0.75), "b": pytest.approx(0.25)}
+
+
+def test_without_weights_scores_count_by_their_distance_to_the_best_and_the_last() -> None:
+    near = hits("a", 0.8) + hits("b", 0.5) + hits("c", 0.4)
+    found = {hit.id: hit for hit in fused(near, hits("a", 0.75) + hits("d", 0.5), None)}
+    scores = {name: hit.score for name, hit in found.items()}
+    assert scores == {name: pytest.approx(score) for name, score in {"a": 1, "b": 0.1, "c": 0, "d": 0.2}.items()}
+    assert [found[name].likeness for name in "abcd"] == [0.8, 0.5, 0.4, 0.4]
+    assert fused([], hits("a"), None)[0].score == pytest.approx(0.6)
+    assert fused(hits("a"), [], None)[0].score == pytest.approx(0.4)
+    assert fused([], [], None) == []
+
+
+def test_without_weights_no_more_than_a_certain_number_is_compared() -> None:
+    """Else the score of a text would depend on how many are asked for."""
+    near = [Hit(str(number), 1 - number / 1000, "", "file", "file.txt", 0, {}) for number in range(100)]
+    few, many = ({hit.id: hit.score for hit in fused(near[:size], [], None)} for size in (FEWEST, 100))
+    assert few.items() <= many.items()
 
 
 def test_weights_of_nothing_count_as_none_given() -> None:
@@ -32,7 +50,7 @@ def test_a_rank_by_words_counts_as_much_as_the_text_has_of_the_words() -> None:
     texts = {"a": "My laptop was stolen.", "b": "Lost devices are reported.", "c": "A laptop bag", "d": "It was late."}
     one = {name: Hit(name, 0.5, text, "file", "file.txt", 0, {}) for name, text in texts.items()}
     near, worded = [one["b"], one["a"], one["c"], one["d"]], [one["d"], one["a"], one["c"]]
-    found = {hit.id: hit.score for hit in fused(near, worded, None, "stolen laptop was reported by mail")}
+    found = {hit.id: hit.score for hit in fused(near, worded, (1.0, 1.0), "stolen laptop was reported by mail")}
     assert max(found, key=lambda name: found[name]) == "a"
     assert found["b"] > found["d"]
     by_words_alone = fused(near, worded, (0.0, 1.0), "stolen laptop was reported by mail")

@@ -13,6 +13,11 @@ _RANK_CONSTANT = 10
 """The `k` of reciprocal rank fusion: how little the first ranks stand out. What stands last is there by chance."""
 FEWEST = 40
 """Hits of each search that are joined, at least."""
+_WORDS = 0.6
+"""How much of a score words have, where nobody says. This and the next were chosen with the questions of
+`benchmarks/questions`, and hold for those of `benchmarks/faqs.py`."""
+_TRUST = 1.5
+"""The power of a text's share of the query's words by which its score by words counts."""
 _WORD = re.compile(r"\w+")
 _ENDING = re.compile(r"(?:ing|ed|es|s|e)$")
 _LONG = 4
@@ -33,7 +38,7 @@ def saturated(raw: float, half: float) -> float:
 
 def candidates(query: Query) -> int:
     """Return how many hits each of two searches must bring to be joined."""
-    return max(FEWEST, 4 * query.limit)
+    return max(FEWEST, query.limit)
 
 
 def joint_scores(
@@ -57,20 +62,52 @@ def joint_scores(
     return {key: min(1.0, score / most) for key, score in scores.items()}
 
 
-def _trust(by_vector: Mapping[K, str], by_keyword: Mapping[K, str], query: str) -> dict[K, float]:
+def _trust(by_vector: Mapping[K, str], by_keyword: Mapping[K, str], query: str, power: float = 2.0) -> dict[K, float]:
     texts = {**by_vector, **by_keyword}
     shares = word_shares(query, list(texts.values()))
-    return {key: share**2 for key, share in zip(texts, shares, strict=True)}
+    return {key: share**power for key, share in zip(texts, shares, strict=True)}
+
+
+def balanced_scores(by_vector: Mapping[K, Hit], by_keyword: Mapping[K, Hit], query: str) -> dict[K, float]:
+    """Join what two searches have found by their scores, each measured by its best; what leads both scores 1.
+
+    By meaning the last of those that are looked at counts nothing, as everything is a little like a query. By words a
+    text counts as far as it has those of the query: a question in words of its own finds many by one word or two.
+    """
+    near = sorted((hit.score for hit in by_vector.values()), reverse=True)
+    nearest, least = (near[0], near[:FEWEST][-1]) if near else (0.0, 0.0)
+    raw = {key: _unsaturated(hit.score) for key, hit in by_keyword.items()}
+    most = max(raw.values(), default=0.0)
+    texts = [{key: hit.text for key, hit in found.items()} for found in (by_vector, by_keyword)]
+    trust = _trust(texts[0], texts[1], query, _TRUST)
+    scores = {key: (1 - _WORDS) * _share(hit.score - least, nearest - least) for key, hit in by_vector.items()}
+    for key, score in raw.items():
+        scores[key] = scores.get(key, 0.0) + _WORDS * trust[key] * _share(score, most)
+    return scores
+
+
+def _share(part: float, whole: float) -> float:
+    """Return a part of a whole; where all are alike, each is the best."""
+    return max(0.0, part / whole) if whole > 0 else 1.0
+
+
+def _unsaturated(score: float) -> float:
+    """Return a score as it was before `saturated`, but for a factor."""
+    return score / max(1e-9, 1 - score)
 
 
 def fused(
     by_vector: Sequence[Hit], by_keyword: Sequence[Hit], weights: tuple[float, float] | None, query: str = ""
 ) -> list[Hit]:
-    """Join what two searches of one collection found."""
-    near, worded = ({hit.id: hit.text for hit in hits} for hits in (by_vector, by_keyword))
-    hits = {hit.id: hit for hit in (*by_keyword, *by_vector)}
+    """Join what two searches of one collection found: by their ranks if somebody has weighed these, else by scores."""
+    near, worded = ({hit.id: hit for hit in hits} for hits in (by_vector, by_keyword))
+    hits = worded | near
     like = likenesses({hit.id: hit.score for hit in by_vector}, hits)
-    scores = joint_scores(near, worded, weights, query)
+    if weights is None or max(weights) <= 0:
+        scores = balanced_scores(near, worded, query)
+    else:
+        texts = [{key: hit.text for key, hit in found.items()} for found in (near, worded)]
+        scores = joint_scores(texts[0], texts[1], weights, query)
     return [_with_scores(hits[key], score, like[key]) for key, score in scores.items()]
 
 

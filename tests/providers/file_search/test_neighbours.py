@@ -36,12 +36,19 @@ def shown(found: list[RankedChunk]) -> list[tuple[str, str, float]]:
 
 
 def test_neighbours_have_one_text_without_repetition_and_the_best_rank_and_score() -> None:
-    found = [chunk(4, 70, 80, score=0.9), chunk(1, 10, 20, score=0.8), chunk(2, 15, 30, score=0.7), chunk(0, 0, 10)]
+    found = [chunk(4, 70, 80, score=0.9), chunk(1, 10, 20, score=0.8), chunk(0, 0, 10, score=0.7), chunk(2, 15, 30)]
     one, other = with_neighbours_joined(found)
     assert shown([one, other]) == [("f", TEXT[70:80], 0.9), ("f", TEXT[0:30], 0.8)]
     assert (other.hit.id, other.hit.index, other.last_index) == ("f1", 0, 2)
     assert other.position == ChunkPosition(0, 30, 1, 3, "Tea")
     assert (str(other.position), one.last_index) == ("Tea, pages 1-3", None)
+
+
+def test_chunks_that_only_follow_each_other_are_one_result_if_they_do_so_in_rank() -> None:
+    found = [chunk(1, 10, 20), chunk(7, 70, 80), chunk(2, 20, 30), chunk(0, 0, 10), chunk(3, 30, 40)]
+    assert with_neighbours_joined(found) == found
+    found = [chunk(2, 20, 30), chunk(1, 10, 20), chunk(7, 70, 80), chunk(0, 0, 10)]
+    assert [one.hit.text for one in with_neighbours_joined(found)] == [TEXT[10:30], TEXT[70:80], TEXT[0:10]]
 
 
 def test_only_chunks_of_the_same_file_and_store_are_neighbours() -> None:

@@ -1,4 +1,8 @@
-"""Chunks of a file that follow each other, or overlap, become one result: a reader gets the passage, not its pieces."""
+"""Chunks of a file that overlap become one result, and so do those that follow each other in the file and in rank.
+
+A reader gets the passage then, not its pieces, and nothing twice. Those that only follow each other in the file stay
+apart: in front of the best chunk, or behind it, they would take the room of better ones.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -26,12 +30,12 @@ def with_neighbours_joined(found: Sequence[RankedChunk]) -> list[RankedChunk]:
 
 
 def _runs(chunks: Sequence[_Ranked]) -> Iterator[list[_Ranked]]:
-    """Part the chunks of a file where there is text between them."""
+    """Part the chunks of a file where there is text between them, or another result between their ranks."""
     run: list[_Ranked] = []
     end = 0
     for ranked in sorted(chunks, key=lambda ranked: _span(ranked[1])):
         start, last = _span(ranked[1])
-        if run and start > end:
+        if run and (start > end or (start == end and abs(ranked[0] - run[-1][0]) > 1)):
             yield run
             run = []
         end = max(end, last) if run else last

@@ -19,6 +19,7 @@ from antwort.extensions import (
     Query,
     VectorDatabase,
     WrongDimensions,
+    balanced_scores,
     joint_scores,
     likenesses,
     queries_at_once,
@@ -262,7 +263,7 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence
         # Who names a threshold means the likeness of vectors; the scores of words are others.
         threshold=wish.threshold if vector is not None and not ranked else None,
         least_likeness=wish.threshold if ranked else None,
-        weights=wish.weights if vector is not None else None,
+        weights=None if vector is None or ranked else wish.weights,
     )
     joins = len(stores) == 1 and not stores[0].windows
     if joins or vector is None or text is None:
@@ -289,9 +290,13 @@ def _mismatch(store: VectorStoreRecord, wanted: int, got: int) -> str:
 
 def _joined(near: Sequence[RankedChunk], worded: Sequence[RankedChunk], wish: Wish, query: str) -> list[RankedChunk]:
     """Join what was found by meaning and by words, each over all stores."""
-    by_meaning, by_words = ({one.key: one.hit.text for one in found} for found in (near, worded))
-    scores = joint_scores(by_meaning, by_words, wish.weights, query)
     found = {one.key: one for one in (*worded, *near)}
+    by_meaning, by_words = ({one.key: one.hit for one in ranked} for ranked in (near, worded))
+    if wish.by_likeness:
+        scores = balanced_scores(by_meaning, by_words, query)
+    else:
+        texts = [{key: hit.text for key, hit in hits.items()} for hits in (by_meaning, by_words)]
+        scores = joint_scores(texts[0], texts[1], wish.weights, query)
     like = likenesses({one.key: one.hit.score for one in near}, found)
     least = wish.threshold or 0.0
     return [

@@ -134,7 +134,8 @@ class FileSearchSettings(Settings):
     )
     join_neighbours: bool = Field(
         default=True,
-        description="Make one result of chunks of an attached file that follow each other, without what they repeat.",
+        description="Make one result of chunks of an attached file that overlap, or follow each other in it and in "
+        "rank, without what they repeat.",
     )
     reranker: Annotated[Choice, RERANKERS] | None = Field(
         default=None, description="What ranks results a second time; if not given, as `rerank_url` says."

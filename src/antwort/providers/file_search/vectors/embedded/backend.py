@@ -183,10 +183,7 @@ class Embedded(VectorDatabase):
         if vector is not None:
             dense = [hit_of(id_, cosine_score(score), payload) for id_, score, payload in found[0]]
         if text is not None:
-            known = {hit.id: hit for hit in dense}  # only the rank of one that both have found is asked for
-            sparse = [
-                known.get(id_) or hit_of(id_, saturated(score, BM25_HALF), payload) for id_, score, payload in found[-1]
-            ]
+            sparse = [hit_of(id_, saturated(score, BM25_HALF), payload) for id_, score, payload in found[-1]]
         return finish(fused(dense, sparse, query.weights, query.text or "") if hybrid else dense or sparse, query)
 
     @override
