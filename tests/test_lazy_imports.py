@@ -14,6 +14,14 @@ def test_a_module_is_imported_when_something_of_it_is_used(monkeypatch: pytest.M
     assert "colorsys" in sys.modules
 
 
+def test_a_module_is_not_imported_for_what_tools_ask_of_any_object(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = imported_on_use("colorsys")
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
+    assert not hasattr(module, "__wrapped__")
+    assert not hasattr(module, "_mock_name")
+    assert "colorsys" not in sys.modules
+
+
 def test_what_is_not_there_is_told_when_it_is_used() -> None:
     with pytest.raises(ModuleNotFoundError, match="no_such_module"):
         imported_on_use("no_such_module").anything  # noqa: B018

@@ -19,10 +19,12 @@ from typing_extensions import override
 
 
 class _ModuleOnUse(ModuleType):
-    """Stands for a module; each of its names is looked up once."""
+    """Stands for a module; each of its public names is looked up once. Tools ask any object for private ones."""
 
     @override
     def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(f"module '{self.__name__}' is not imported for '{name}'", name=name, obj=self)
         found = getattr(importlib.import_module(self.__name__), name)
         setattr(self, name, found)
         return found
