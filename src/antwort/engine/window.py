@@ -34,6 +34,10 @@ class Seals(msgspec.Struct, frozen=True, eq=False):
     _model: str
     _opened: dict[str, list[JSON]] = {}
 
+    def sign_approval(self, data: bytes) -> bytes:
+        """Return data with a signature in front."""
+        return self._sealer.sign("approval", self._tenant, data)
+
     def seal_items(self, items: Sequence[JSON]) -> str:
         """Seal the items that stand for a compacted window."""
         return self._sealer.seal(COMPACTION, self._tenant, msgspec.json.encode(list(items)).decode())

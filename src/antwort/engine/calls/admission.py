@@ -46,7 +46,8 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         times = made.get(call, 0)
         if times >= _REPEATS and target.spec is not None and target.spec.idempotent:
             return "You have made this very call before; its result does not change. Use it."
-        refusal = self.nested_refusal(target, asks=asks)
+        can_carry = asks and target.opened is not None and not self._plan.stored
+        refusal = self.nested_refusal(target, asks=asks, can_carry=can_carry)
         if refusal is None:
             made[call] = times + 1
         return refusal
@@ -76,10 +77,15 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
             return None
         return "The user is asked something in the same turn. Give your result when you have read the answer."
 
-    def nested_refusal(self, target: Target, *, asks: bool) -> str | None:
-        """Count a call that is executed, whoever makes it; return why one is not."""
-        if (asks or target.suspends) and (hindrance := self._hindrance(target, asks=asks)) is not None:
-            return hindrance
+    def nested_refusal(self, target: Target, *, asks: bool, can_carry: bool = False) -> str | None:
+        """Count a call that is executed, whoever makes it; return why one is not.
+
+        `can_carry` says that the client can send back what is asked, so that nobody has to store it.
+        """
+        if asks or target.suspends:
+            is_carried = can_carry and self._plan.parent is None
+            if not is_carried and (hindrance := self._hindrance(target, asks=asks)) is not None:
+                return hindrance
         totals, most, budget = self._totals, self._plan.max_tool_calls, self._plan.ctx.budget
         if (most is not None and totals.tool_calls >= most) or (isinstance(budget, Budget) and not budget.take_call()):
             totals.without_tools = True  # none is offered any more

@@ -26,7 +26,7 @@ from antwort.engine.history import INTERRUPTED
 from antwort.engine.journal import GroupedSaves, Journal
 from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
-from antwort.engine.tools.approvals import approval_body, approval_request, provider_of
+from antwort.engine.tools.approvals import Sign, approval_body, approval_request, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.functions import FunctionSpec, HostedTool, ToolResult
 from antwort.functions.output import NOTHING
@@ -112,6 +112,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Tells how many characters each of so many results may have."""
     sees_images: bool
     """Whether the model is known to take images."""
+    sign_approval: Sign | None = None
+    """Signs requests for an approval, if these are stored nowhere."""
 
     @cached_property
     def slots(self) -> "CallSlots":
@@ -143,7 +145,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
 
     def ask_approval(self, record: CallRecord, target: Target) -> None:
         """Let a call wait for somebody to say that it may be made."""
-        request = approval_request(target.shown_name, record.arguments, provider_of(target))
+        request = approval_request(target.shown_name, record.arguments, provider_of(target), self.sign_approval)
         record.wait(Suspension("approval", approval_body(request)))
         record.question = request["id"]
         self.emitter.whole(request)

@@ -1,19 +1,23 @@
 """A response that answers what the one before it waits for: it belongs to the same run."""
 
+import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from antwort.context import Context
 from antwort.context.scopes import FUNCTIONS_CALL
 from antwort.engine.calls.answers import QuestionAnswer, apply_answer, checked_answer
 from antwort.engine.calls.lifecycle import NESTED
 from antwort.engine.history import (
+    APPROVAL_REQUEST,
     APPROVAL_RESPONSE,
     answered_calls,
     resumable_calls,
     waiting_calls,
 )
+from antwort.engine.tools.approvals import Sign, is_ours
 from antwort.errors import BadRequestError, ConflictError
 from antwort.storage.base import JournalEntry, Question
 from antwort.storage.call_record import CallRecord
@@ -37,6 +41,8 @@ class Continued(Struct, frozen=True):
     """Questions that the response brings the answers to."""
     nested: Sequence[Question] = ()
     """What calls have asked that were made by other calls, and is answered now."""
+    carried: Sequence[Question] = ()
+    """Calls whose requests are stored nowhere: the client has sent them back, with a yes or no."""
     entries: Sequence[JournalEntry] = ()
     """What the model reads in the place of answers that did not come in time."""
 
@@ -96,15 +102,26 @@ async def answer_waiting(
     response: ResponseObject,
     history: Sequence[JournalEntry],
     entries: Sequence[JournalEntry],
+    *,
+    sign: Sign,
 ) -> Continued:
-    """Answer the questions before a response with its input; BadRequestError or ConflictError if that cannot be."""
+    """Answer the questions before a response with its input; BadRequestError or ConflictError if that cannot be.
+
+    `sign` is what requests for an approval are signed with that are stored nowhere.
+    """
     nested = _nested_questions(history)
     calls = waiting_calls(history) | nested
     verdicts, outputs = _verdicts(entries), _outputs(entries)
+    carried: list[Question] = []
+    if verdicts:
+        carried = _carried(entries, verdicts, response, ctx, sign)
+        verdicts = {name: verdict for name, verdict in verdicts.items() if all(name != one.id for one in carried)}
+        if carried:
+            ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
     if outputs:
         await _check_not_answered(store.questions, ctx.tenant, history, outputs)
     if not calls and not verdicts:
-        return Continued()
+        return Continued(carried=carried)
     if verdicts:
         _check_may_approve(ctx, response)
     stored = await store.questions.get_all(ctx.tenant, [*calls, *verdicts])
@@ -117,10 +134,11 @@ async def answer_waiting(
     waiting.check_all_over({*answers, *(question.id for question in ended)})
     answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
-        return Continued()
+        return Continued(carried=carried)
     record = await store.get(ctx.tenant, [*answered, *ended][0].response_id)
     _hide_outputs(entries, nested.values())
-    return waiting.continued(None if record is None else record.run_id or record.id, answered, ended)
+    run_id = None if record is None else record.run_id or record.id
+    return replace(waiting.continued(run_id, answered, ended), carried=carried)
 
 
 async def resumed_calls(
@@ -285,16 +303,54 @@ def _asked(item: JSON, questions: Iterable[Question], param: str) -> Question:
 
 
 def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]:
-    """Return what an input says about calls to approve, by question, with the parameter."""
+    """Return what an input says about calls to approve, by question, with the parameter.
+
+    What the model has gone on from already is over: it stands in a history that the client keeps itself.
+    """
     verdicts: dict[str, tuple[str, JSON]] = {}
     for index, entry in enumerate(entries):
         item = entry.item
+        if item.get("role") == "assistant" or item["type"] == "reasoning" or item["type"].endswith("_call"):
+            verdicts.clear()
         if item["type"] == APPROVAL_RESPONSE:
             question_id, param = str(item["approval_request_id"]), f"input[{index}]"
             if question_id in verdicts:
                 raise BadRequestError(f"There are two answers to '{question_id}'.", param=param)
             verdicts[question_id] = param, {"approve": item["approve"], "reason": item.get("reason")}
     return verdicts
+
+
+def _carried(
+    entries: Iterable[JournalEntry],
+    verdicts: Mapping[str, tuple[str, JSON]],
+    response: ResponseObject,
+    ctx: Context,
+    sign: Sign,
+) -> list[Question]:
+    """Return those calls to approve whose requests are in the input, too, as they were made here.
+
+    A response in the background has to know after a crash what was approved: it takes none.
+    """
+    if response.background:
+        return []
+    now = int(time.time())
+    return [
+        Question(
+            id=item["id"],
+            tenant=ctx.tenant,
+            response_id=response.id,
+            call_id=new_id("call"),
+            root_id=response.id,
+            kind="approval",
+            body={name: item[name] for name in ("name", "arguments", "server_label")},
+            created_at=now,
+            expires_at=None,
+            status="answered",
+            answer=verdicts[item["id"]][1],
+        )
+        for item in (entry.item for entry in entries)
+        if item["type"] == APPROVAL_REQUEST and item["id"] in verdicts and is_ours(item, sign)
+    ]
 
 
 def _outputs(entries: Iterable[JournalEntry]) -> dict[str, str]:

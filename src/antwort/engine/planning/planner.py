@@ -203,13 +203,16 @@ class Planner:
         Whatever the input answers is answered then.
         """
         plan = _in_chain(plan, history)
-        continued = await answer_waiting(self._store, plan.ctx, plan.response, history, entries)
+        sign = self.seals(plan.ctx, plan.response).sign_approval
+        continued = await answer_waiting(self._store, plan.ctx, plan.response, history, entries, sign=sign)
         run_id = continued.run_id
         if run_id is not None:
             ctx = plan.ctx.with_(run_id=run_id, agent_id=run_id)
             plan = replace(plan, ctx=ctx, answered=continued.answered)
             plan = await self._with_calls(plan, continued, history)
             await self._count_spent(plan, run_id)
+        elif continued.carried:
+            plan = await self._with_calls(plan, continued, history)
         return plan, [*continued.entries, *entries]
 
     async def _with_files(self, plan: Plan, history: list[JournalEntry]) -> list[JournalEntry]:
@@ -238,6 +241,7 @@ class Planner:
             return self._toolsets.find(name, plan.ctx)
 
         approvals = approved_calls(continued.approvals, plan.toolset, find)
+        approvals += approved_calls(continued.carried, plan.toolset, find, carried=True)
         resumed = [
             ResumedCall(record, plan.toolset.targets.get(record.name) or find(record.name), nested)
             for record, nested in await resumed_calls(self._store, plan.ctx.tenant, history, continued.nested)

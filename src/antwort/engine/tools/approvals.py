@@ -1,7 +1,9 @@
 """Calls that are made only after somebody has said yes."""
 
+import hmac
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 
 from antwort.config import ApprovalPolicy
@@ -13,6 +15,10 @@ from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
+Sign = Callable[[bytes], bytes]
+"""Returns data with a signature in front."""
+_BEGIN, _SIGNED = len("mcpr_") + 14, 34
+"""Characters of an id that say what it is and when it was made, and those that follow."""
 _NONE = Effect.NONE  # to look it up each time takes some hundred nanoseconds in Python 3.11
 
 
@@ -22,6 +28,8 @@ class ApprovedCall(Struct, frozen=True):
     question: Question
     target: Target | None
     """Who executes it; None if nobody has the function any more."""
+    carried: bool = False
+    """Whether the client has sent back the request, too: it is stored nowhere."""
     confirmed: bool = True
     """Whether this response is the one that brings the answer: two may have been sent at the same time."""
 
@@ -38,10 +46,10 @@ class ResumedCall(Struct, frozen=True):
 
 
 def approved_calls(
-    questions: Iterable[Question], toolset: Toolset, find: Callable[[str], Target | None]
+    questions: Iterable[Question], toolset: Toolset, find: Callable[[str], Target | None], *, carried: bool = False
 ) -> list[ApprovedCall]:
     """Return calls that have their answer, with who executes them, whether the request offers them again or not."""
-    return [ApprovedCall(question, _approved_target(question, toolset, find)) for question in questions]
+    return [ApprovedCall(question, _approved_target(question, toolset, find), carried) for question in questions]
 
 
 def _approved_target(question: Question, toolset: Toolset, find: Callable[[str], Target | None]) -> Target | None:
@@ -66,10 +74,27 @@ def needs_approval(spec: FunctionSpec, policy: ApprovalPolicy | None) -> bool:
     return (policy or spec.approval) == "always"
 
 
-def approval_request(name: str, arguments: str, provider: str) -> JSON:
-    """Return the item that asks for a yes; its id is that of the question."""
+def approval_request(name: str, arguments: str, provider: str, sign: Sign | None = None) -> JSON:
+    """Return the item that asks for a yes; its id is that of the question.
+
+    With `sign` it is not stored: the id tells then that the item is ours, when a client sends it back.
+    """
     item: JSON = {"id": new_id("mcpr"), "type": APPROVAL_REQUEST, "status": "completed", "name": name}
-    return {**item, "arguments": arguments, "server_label": provider}
+    item |= {"arguments": arguments, "server_label": provider}
+    return item if sign is None else {**item, "id": _signed_id(item, item["id"], sign)}
+
+
+def is_ours(request: JSON, sign: Sign) -> bool:
+    """Tell whether a request that a client sends back is one that was made here, and stored nowhere."""
+    given = request.get("id")
+    return isinstance(given, str) and hmac.compare_digest(_signed_id(request, given, sign).encode(), given.encode())
+
+
+def _signed_id(request: JSON, given: str, sign: Sign) -> str:
+    """Return an id with the time of the given one; what is chance elsewhere is a signature of the request."""
+    begin = given[:_BEGIN]
+    said = msgspec.json.encode([begin, *(str(request.get(name)) for name in ("name", "arguments", "server_label"))])
+    return f"{begin}{sign(said)[: _SIGNED // 2].hex()}"
 
 
 def approval_body(request: JSON) -> JSON:

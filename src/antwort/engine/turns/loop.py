@@ -238,7 +238,8 @@ class Loop:
         brought = await brought_by(self._parts.store.questions, self.plan.ctx.tenant, self.response.id)
         dispatch = self._dispatch()
         await dispatch.execute_approved(
-            msgspec.structs.replace(call, confirmed=call.question.id in brought) for call in self.plan.approvals
+            msgspec.structs.replace(call, confirmed=call.carried or call.question.id in brought)
+            for call in self.plan.approvals
         )
         await dispatch.resume(self.plan.resumed)
         return await self._outcome(dispatch)
@@ -464,6 +465,7 @@ class Loop:
             self._parts.longest_arguments,
             self._model.result_room,
             models.some_see and models.takes_images(self.response.model),
+            None if plan.stored else self._seals.sign_approval,
         )
         return Dispatch(life)
 

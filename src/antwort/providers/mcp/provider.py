@@ -3,9 +3,9 @@
 import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 from typing_extensions import override
@@ -21,6 +21,7 @@ from antwort.provider import (
     Histogram,
     OpenedFunction,
     OpenedTool,
+    OutboundError,
     Provider,
     ToolResult,
     function,
@@ -33,10 +34,27 @@ from antwort.providers.mcp.results import failed, read_result
 from antwort.providers.mcp.server_tool import McpCallTool, McpTool, ServerTool
 from antwort.providers.mcp.settings import McpSettings
 
+_NOBODY = ""
+"""The tenant for whom the operator looks whether servers answer."""
 _KEPT = 256
 """Servers, each for one tenant with one set of credentials, of which it is known what they speak."""
 _LONGEST_FRESH = 300.0
 """Seconds for which a list counts that its server says stays the same."""
+
+
+class Place(NamedTuple):
+    """Where a server is, and what the operator says of it, if it is one of his."""
+
+    url: str
+    headers: Mapping[str, str]
+    guarded: bool
+    """Whether a client has named the URL."""
+    allowed: Sequence[str] | None = None
+    approval: Literal["always", "never"] | None = None
+
+    def has(self, name: str) -> bool:
+        """Tell whether the operator wants a tool to be there."""
+        return self.allowed is None or name in self.allowed
 
 
 class _Server:
@@ -67,11 +85,12 @@ class Mcp(Provider[McpSettings]):
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> OpenedTool:
         asked = ServerTool.read(tool)
+        place = self._place(asked)
         known = known_tools(asked.label, items, asked.named)
         if known is not None:
-            return OpenedTool(self._functions(asked, known))
+            return OpenedTool(self._functions(asked, place, known))
         try:
-            tools = await self._tools(asked, ctx)
+            tools = await self._tools(place, ctx)
         except BlockedError as error:
             raise BadRequestError(str(error), param="server_url", code="invalid_value") from None
         except McpError as error:
@@ -80,8 +99,8 @@ class Mcp(Provider[McpSettings]):
                 raise _refused(asked.label) from None
             return OpenedTool(items=[list_item(asked.label, [], error)])
         self.lists.labels("success").inc()
-        shown = [one for one in tools if asked.allows(one.name, read_only=one.reads_only)]
-        return OpenedTool(self._functions(asked, shown), [list_item(asked.label, shown)])
+        shown = [one for one in tools if place.has(one.name) and asked.allows(one.name, read_only=one.reads_only)]
+        return OpenedTool(self._functions(asked, place, shown), [list_item(asked.label, shown)])
 
     @function(offer="on_request", hosted=McpTool(), timeout=math.inf, concurrency=1000)
     async def mcp(self, ctx: Context, arguments: str) -> ToolResult:
@@ -94,7 +113,8 @@ class Mcp(Provider[McpSettings]):
             if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 headers[f"mcp-param-{header.lower()}"] = header_value(text)
-        connection = self._server(options["server_url"], options["headers"], ctx).connection
+        place = Place(options["server_url"], options["headers"], options["guarded"])
+        connection = self._server(place, ctx).connection
         started = monotonic()
         try:
             result = await connection.call_tool(options["tool"], given, headers, self.settings.timeout)
@@ -104,34 +124,66 @@ class Mcp(Provider[McpSettings]):
         finally:
             self.duration.observe(monotonic() - started)
 
-    def _server(self, url: str, headers: Mapping[str, str], ctx: Context) -> _Server:
+    @override
+    async def examine(self) -> Sequence[str]:
+        problems = []
+        for label in self.settings.servers:
+            asked = ServerTool(label, None, {}, None, None, None)
+            try:
+                await self._tools(self._place(asked), Context(_NOBODY))
+            except (McpError, OutboundError) as error:
+                problems.append(f"servers.{label}: {error}")
+        return problems
+
+    def _place(self, asked: ServerTool) -> Place:
+        """Return where a server is, and what the operator says of it."""
+        if asked.url is not None:
+            return Place(asked.url, asked.headers, guarded=True)
+        own = self.settings.servers.get(asked.label)
+        if own is None:
+            known = ", ".join(f"'{label}'" for label in self.settings.servers)
+            cure = f"; by its label alone there is {known}" if known else ""
+            raise BadRequestError(
+                f"'server_url' is missing: there is no server '{asked.label}' that is known here{cure}.",
+                param="server_url",
+                code="invalid_value",
+            )
+        headers = {**asked.headers, **{name: value.get_secret_value() for name, value in own.headers.items()}}
+        if own.authorization is not None and "authorization" not in asked.headers:
+            headers["authorization"] = f"Bearer {own.authorization.get_secret_value()}"
+        return Place(own.url, headers, False, own.allowed_tools, own.require_approval)
+
+    def _server(self, place: Place, ctx: Context) -> _Server:
         """Return a server as it is known for a tenant with some credentials."""
-        key = hashlib.blake2b(msgspec.json.encode([ctx.tenant, url, sorted(headers.items())])).digest()
+        url, headers, guarded = place.url, place.headers, place.guarded
+        key = hashlib.blake2b(msgspec.json.encode([ctx.tenant, url, sorted(headers.items()), guarded])).digest()
         server = self._servers.get(key)
         if server is None:
             http, most = self.services.http, self.settings.max_bytes
-            server = self._servers[key] = _Server(McpConnection(http, url, headers, guarded=True, max_bytes=most))
+            server = self._servers[key] = _Server(McpConnection(http, url, headers, guarded=guarded, max_bytes=most))
             while len(self._servers) > _KEPT:
                 self._servers.popitem(last=False)
         self._servers.move_to_end(key)
         return server
 
-    async def _tools(self, asked: ServerTool, ctx: Context) -> list[ListedTool]:
-        server = self._server(asked.url, asked.headers, ctx)
+    async def _tools(self, place: Place, ctx: Context) -> list[ListedTool]:
+        server = self._server(place, ctx)
         if monotonic() >= server.fresh_until:
             most, seconds = self.settings.max_tools, self.settings.list_timeout
             server.tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
             server.fresh_until = monotonic() + min(fresh, _LONGEST_FRESH)
         return server.tools
 
-    def _functions(self, asked: ServerTool, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
+    def _functions(self, asked: ServerTool, place: Place, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
         functions = []
         for tool in tools:
             name, reads = tool.name, tool.reads_only
-            if not asked.allows(name, read_only=reads):
+            if not (place.has(name) and asked.allows(name, read_only=reads)):
                 continue
-            options: JSON = {"type": "mcp", "server_url": asked.url, "headers": dict(asked.headers), "tool": name}
-            options["in_headers"] = dict(tool.header_names)
+            options: JSON = {"type": "mcp", "server_url": place.url, "headers": dict(place.headers), "tool": name}
+            options |= {"guarded": place.guarded, "in_headers": dict(tool.header_names)}
+            otherwise = place.approval or self.settings.require_approval
+            approval = asked.approval_of(name, read_only=reads, otherwise=otherwise)
             functions.append(
                 OpenedFunction(
                     name,
@@ -140,7 +192,7 @@ class Mcp(Provider[McpSettings]):
                     tool.schema,
                     McpCallTool(asked.label, name),
                     options,
-                    asked.approval_of(name, read_only=reads, otherwise=self.settings.require_approval),
+                    "always" if place.approval == "always" else approval,
                     tool.is_repeatable,
                 )
             )

@@ -24,7 +24,8 @@ class ServerTool(Struct, frozen=True):
     """A server as a request names it."""
 
     label: str
-    url: str
+    url: str | None
+    """None for one of the operator's."""
     headers: Mapping[str, str]
     description: str | None
     allowed: JSON | None
@@ -43,16 +44,14 @@ class ServerTool(Struct, frozen=True):
         if tool.get("tunnel_id") is not None:
             raise BadRequestError("'tunnel_id' is not served.", param="tunnel_id", code="unsupported_parameter")
         url = tool.get("server_url")
-        if not url:
-            raise _wrong("server_url", f"is missing: there is no server '{label}' that is known here")
-        if urlsplit_scheme(url) not in {"http", "https"}:
+        if url and _scheme(url) not in {"http", "https"}:
             raise _wrong("server_url", "is a URL that begins with https:// or http://")
         allowed = tool.get("allowed_tools")
         if isinstance(allowed, list):
             allowed = None if allowed == ["*"] else {"tool_names": allowed}
         return cls(
             label,
-            url,
+            url or None,
             _headers(tool.get("headers") or {}, tool.get("authorization")),
             tool.get("server_description"),
             allowed,
@@ -81,7 +80,7 @@ class ServerTool(Struct, frozen=True):
         return "never" if never is not None and _fits(never, name, read_only=read_only) else "always"
 
 
-def urlsplit_scheme(url: str) -> str:
+def _scheme(url: str) -> str:
     """Return the scheme of a URL; empty if it is none."""
     try:
         parts = urlsplit(url)

@@ -4,12 +4,29 @@ from typing import Literal
 
 from pydantic import PositiveInt
 
-from antwort.provider import Duration, Field, Settings
+from antwort.provider import Duration, Field, SecretStr, Settings
+
+
+class McpServerSettings(Settings):
+    """A server of the operator, which requests name by its label."""
+
+    url: str = Field(pattern=r"^https?://", description="Where it is, in whichever network.")
+    authorization: SecretStr | None = Field(
+        default=None, description="A token that it wants, as a bearer token; a request may bring another."
+    )
+    headers: dict[str, SecretStr] = Field(default_factory=dict, description="Headers of each request to it.")
+    allowed_tools: list[str] | None = Field(default=None, description="Its tools that there are; all if not given.")
+    require_approval: Literal["always", "never"] = Field(
+        default="never", description="Whether calls wait for an approval; requests may only want more of them."
+    )
 
 
 class McpSettings(Settings):
     """How servers are asked that requests name, and within which limits."""
 
+    servers: dict[str, McpServerSettings] = Field(
+        default_factory=dict, description="Servers that requests name by their label alone."
+    )
     require_approval: Literal["always", "never"] = Field(
         default="always",
         description="Whether calls wait for an approval where a request does not say so: `always`, as at OpenAI, or "

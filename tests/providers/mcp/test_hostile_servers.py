@@ -1,0 +1,174 @@
+"""Hostile MCP servers: each costs its own tools only, and a good one beside it goes on."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.types import Receive, Scope, Send
+from tests.http.sdk import create, outputs
+from tests.providers.mcp.stage import mcp_tool, on_socket, running_server, staged
+from tests.providers.mcp.test_approvals import items
+
+from antwort.testing import call, turn
+from antwort.types import JSON
+
+Answering = Callable[[JSON, Send], Awaitable[None]]
+PLAIN: JSON = {"name": "act", "description": "Act.", "inputSchema": {"type": "object", "properties": {}}}
+
+
+def deep(levels: int) -> JSON:
+    schema: JSON = {"type": "object"}
+    for _ in range(levels):
+        schema = {"type": "object", "properties": {"a": schema}}
+    return schema
+
+
+def listing(*tools: JSON, **fields: Any) -> JSON:
+    return {"tools": [*tools], **fields}
+
+
+LISTS: dict[str, Any] = {
+    "no list": {"tools": "none"},
+    "too many": listing(*({**PLAIN, "name": f"act{number}"} for number in range(2000))),
+    "endless pages": listing(nextCursor="again"),
+    "a huge cursor": listing(nextCursor="x" * 100_000),
+    "a cursor that is none": listing(nextCursor={"a": 1}),
+    "half a character": listing({**PLAIN, "description": "\ud800"}),
+}
+"""Lists of which nothing can be used."""
+TOOLS: dict[str, JSON] = {
+    "a huge name": {**PLAIN, "name": "x" * 10_000},
+    "a name that is turned round": {**PLAIN, "name": "act\u202e"},
+    "no name": {"inputSchema": {}},
+    "a deep schema": {**PLAIN, "inputSchema": deep(200)},
+    "a huge schema": {**PLAIN, "inputSchema": {"type": "object", "description": "x" * 1_000_000}},
+    "a schema that is none": {**PLAIN, "inputSchema": ["x"]},
+}
+"""Tools that are left out."""
+
+
+async def reply(send: Send, result: Any, status: int = 200, kind: str = "application/json", **headers: str) -> None:
+    body = result if isinstance(result, bytes) else json.dumps(result).encode()
+    head = [(b"content-type", kind.encode()), *((name.encode(), value.encode()) for name, value in headers.items())]
+    await send({"type": "http.response.start", "status": status, "headers": head})
+    await send({"type": "http.response.body", "body": body})
+
+
+def server(on_list: Any, on_call: Answering | None = None) -> Any:
+    """Return a server that says what it is told to say."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        body = b""
+        while True:
+            message = await receive()
+            body += message.get("body", b"")
+            if not message.get("more_body"):
+                break
+        asked = json.loads(body or b"{}")
+        if asked.get("method") == "server/discover":
+            result: Any = {"supportedVersions": ["2026-07-28"], "capabilities": {}, "resultType": "complete"}
+        elif asked.get("method") == "tools/call" and on_call is not None:
+            await on_call(asked, send)
+            return
+        elif callable(on_list):
+            await on_list(asked, send)
+            return
+        else:
+            result = on_list
+        await reply(send, {"jsonrpc": "2.0", "id": asked.get("id"), "result": result})
+
+    return app
+
+
+async def redirect(asked: JSON, send: Send) -> None:
+    await reply(send, b"", 307, location="http://127.0.0.1:9/mcp")
+
+
+async def hang(asked: JSON, send: Send) -> None:
+    await asyncio.Event().wait()
+
+
+async def break_off(asked: JSON, send: Send) -> None:
+    head = [(b"content-type", b"application/json"), (b"content-length", b"1000")]
+    await send({"type": "http.response.start", "status": 200, "headers": head})
+    await send({"type": "http.response.body", "body": b'{"jsonrpc"', "more_body": True})
+    raise ConnectionError
+
+
+async def babble(asked: JSON, send: Send) -> None:
+    await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"text/event-stream")]})
+    for _ in range(100_000):
+        await send({"type": "http.response.body", "body": b": still there\n\n" * 1000, "more_body": True})
+
+
+async def nest(asked: JSON, send: Send) -> None:
+    await reply(send, b'{"jsonrpc": "2.0", "id": 1, "result": ' + b'{"a":' * 50_000 + b"1" + b"}" * 50_000 + b"}")
+
+
+async def say_nonsense(asked: JSON, send: Send) -> None:
+    await reply(send, b"<html>")
+
+
+async def ask_for_ever(asked: JSON, send: Send) -> None:
+    requests = {"q": {"method": "elicitation/create", "params": {"message": "Well?"}}}
+    result = {"resultType": "input_required", "inputRequests": requests, "requestState": "s"}
+    await reply(send, {"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+
+async def keep_much(asked: JSON, send: Send) -> None:
+    result = {"resultType": "input_required", "requestState": "x" * 10_000_000}
+    await reply(send, {"jsonrpc": "2.0", "id": asked["id"], "result": result})
+
+
+DEEDS: dict[str, Answering] = {
+    "redirect": redirect,
+    "hang": hang,
+    "break off": break_off,
+    "babble": babble,
+    "nest": nest,
+    "nonsense": say_nonsense,
+}
+
+
+@pytest.mark.parametrize("name", [*LISTS, *DEEDS])
+def test_a_list_that_cannot_be_used_costs_its_own_tools(tmp_path: Path, name: str) -> None:
+    steps = [turn(calls=[call("add", a=1, b=2)]), "3."]
+    settings = {"list_timeout": 0.5, "max_bytes": 1_000_000}
+    with (
+        on_socket(server({**LISTS, **DEEDS}[name])) as url,
+        running_server() as good,
+        staged(tmp_path, steps, settings=settings) as stage,
+    ):
+        response = create(stage, False, input="?", tools=[mcp_tool(url, "bad"), mcp_tool(good)])
+        bad = items(response)[0]
+        assert (bad["server_label"], bad["tools"]) == ("bad", [])
+        assert bad["error"]
+        assert outputs(stage) == ["3"]
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_a_tool_that_cannot_be_offered_is_left_out(tmp_path: Path, name: str) -> None:
+    with on_socket(server(listing(TOOLS[name], PLAIN))) as url, staged(tmp_path, ["Hi."]) as stage:
+        response = create(stage, False, input="?", tools=[mcp_tool(url)])
+        assert [tool["name"] for tool in items(response)[0]["tools"]] == ["act"]
+
+
+@pytest.mark.parametrize("name", [*DEEDS, "ask for ever", "keep much"])
+def test_a_call_that_comes_to_nothing_is_told_to_the_model(tmp_path: Path, name: str) -> None:
+    deed = {**DEEDS, "ask for ever": ask_for_ever, "keep much": keep_much}[name]
+    settings = {"timeout": 0.5, "max_bytes": 1_000_000}
+    with (
+        on_socket(server(listing(PLAIN), deed)) as url,
+        staged(tmp_path, [turn(calls=[call("act")]), "It failed."], settings=settings) as stage,
+    ):
+        response = create(stage, False, input="?", tools=[mcp_tool(url)])
+        made = items(response)[1]
+        assert (made["status"], made["output"]) == ("failed", None)
+        assert made["error"]["type"] in {"mcp_protocol_error", "http_error"}
+        assert outputs(stage)
+        assert response.output_text == "It failed."

@@ -1,0 +1,55 @@
+"""Servers of the operator, which requests name by their labels."""
+
+from pathlib import Path
+from typing import Any
+
+import openai
+import pytest
+from tests.http.sdk import create
+from tests.providers.mcp.stage import TOKEN, nowhere, running_server, staged
+from tests.providers.mcp.test_approvals import items, types
+
+from antwort.testing import call, turn
+from antwort.types import JSON
+
+FORGET = call("forget", what="it", call_id="call_1")
+CALC: Any = {"type": "mcp", "server_label": "calc"}
+
+
+def test_a_label_alone_names_a_server_of_the_operator(tmp_path: Path) -> None:
+    with running_server(token=TOKEN) as server:
+        own: JSON = {"url": server.url, "authorization": TOKEN, "headers": {"X-Key": "k"}}
+        settings = {"servers": {"calc": own}}
+        with staged(tmp_path, [turn(calls=[FORGET]), "Done."], settings=settings, allow=()) as stage:
+            response = create(stage, False, input="Forget it!", tools=[CALC])
+            assert types(response) == ["mcp_list_tools", "mcp_call", "message"]
+            assert TOKEN not in stage.request("GET", f"/responses/{response.id}").text
+        assert server.calls == ["it"]
+        assert {headers["x-key"] for headers in server.headers} == {"k"}
+
+
+def test_the_operator_says_which_tools_there_are_and_which_calls_wait(tmp_path: Path) -> None:
+    with running_server() as server:
+        own = {"url": server.url, "allowed_tools": ["forget", "add"], "require_approval": "always"}
+        with staged(tmp_path, [turn(calls=[FORGET])], settings={"servers": {"calc": own}}) as stage:
+            tool = {**CALC, "require_approval": "never", "allowed_tools": ["forget", "fail"]}
+            response = create(stage, False, input="Forget it!", tools=[tool])
+            assert types(response) == ["mcp_list_tools", "mcp_approval_request"]
+            assert [tool["name"] for tool in items(response)[0]["tools"]] == ["forget"]
+        assert server.calls == []
+
+
+def test_a_request_brings_credentials_of_its_own(tmp_path: Path) -> None:
+    with running_server(token=TOKEN) as server:
+        settings = {"servers": {"calc": {"url": server.url, "authorization": "another"}}}
+        with staged(tmp_path, ["Hi."], settings=settings) as stage:
+            response = create(stage, False, input="Hi", tools=[{**CALC, "authorization": TOKEN}])
+            assert len(items(response)[0]["tools"]) == 6
+
+
+def test_a_label_that_nobody_knows_is_refused(tmp_path: Path) -> None:
+    settings = {"servers": {"wiki": {"url": nowhere()}}}
+    with staged(tmp_path, [], settings=settings) as stage:
+        with pytest.raises(openai.BadRequestError, match="there is 'wiki'") as error:
+            create(stage, False, input="Hi", tools=[CALC])
+        assert error.value.param == "tools[0].server_url"
