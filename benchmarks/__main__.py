@@ -18,6 +18,8 @@ from benchmarks.everything import METHOD as EVERYTHING_METHOD
 from benchmarks.everything import SECONDS as EVERYTHING_SECONDS
 from benchmarks.everything import everything_rows
 from benchmarks.file_search import file_search_rows
+from benchmarks.finding import METHOD as FINDING_METHOD
+from benchmarks.finding import finding_rows
 from benchmarks.growth import METHOD as GROWTH_METHOD
 from benchmarks.growth import growth_rows
 from benchmarks.http_libraries import METHOD as HTTP_METHOD
@@ -71,6 +73,7 @@ PARTS = {
     "json": Part(lambda options: json_rows(full=options.full), JSON_METHOD),
     "file_search": Part(lambda _: file_search_rows(), slow=True),
     "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
+    "finding": Part(lambda _: finding_rows(), FINDING_METHOD, slow=True),
     "ingestion": Part(lambda _: ingestion_rows(), INGESTION_METHOD, slow=True),
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
