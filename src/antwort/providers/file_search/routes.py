@@ -90,6 +90,7 @@ class VectorStoreRoutes:
                 name=body.name or "",
                 description=body.description or "",
                 metadata=body.metadata or {},
+                early_results=body.early_results,
                 days=None if body.expires_after is None else body.expires_after.days,
                 dimensions=await self.embedding.dimensions(),
             )
@@ -139,6 +140,8 @@ class VectorStoreRoutes:
             changes["name"] = body.name or ""
         if "metadata" in body.model_fields_set:
             changes["metadata"] = body.metadata or {}
+        if body.early_results is not None:
+            changes["early_results"] = body.early_results
         if "expires_after" in body.model_fields_set:
             self.stores.check_open(store)
             changes["days"] = None

@@ -217,7 +217,8 @@ class Searcher:
             if store.windows:
                 hits = await self._whole(store, hits)
             found: dict[tuple[str, str], RankedChunk] = {}
-            for one in (RankedChunk(store, hit) for hit in hits):
+            hidden = frozenset[str]() if store.early_results else store.unfinished
+            for one in (RankedChunk(store, hit) for hit in hits if hit.file_id not in hidden):
                 found.setdefault(one.key, one)
             if len(found) >= wanted or got < query.limit or query.limit >= _MOST:
                 return list(found.values())

@@ -77,6 +77,16 @@ class VectorStoreRecord:
         return int(self.kept.value.get("windows", 0))
 
     @property
+    def unfinished(self) -> frozenset[str]:
+        """Files of which a part is written: only a store that wants early results has results of them."""
+        return frozenset(self.kept.value.get("unfinished", ()))
+
+    @property
+    def early_results(self) -> bool:
+        """Tell whether what is written of a file is found before all of it is."""
+        return bool(self.kept.value.get("early_results"))
+
+    @property
     def known(self) -> Count:
         """What is in it, as far as this server and its housekeeping have seen."""
         return Count(**self.kept.value.get("known", {}))

@@ -174,6 +174,7 @@ class VectorStores:
         metadata: Mapping[str, str],
         days: int | None,
         dimensions: int,
+        early_results: bool = False,
     ) -> VectorStoreRecord:
         """Create a store, with nothing in it, and its collection; BadRequestError if the tenant has as many as it may.
 
@@ -197,6 +198,7 @@ class VectorStores:
             "dimensions": dimensions,
             "collection": shared_collection_name(dimensions) if self._shared else collection_name(store_id),
             "place": self._place,
+            "early_results": early_results,
         }
         store = VectorStoreRecord(await self._records.create(tenant, KIND, store_id, value, created_at=now))
         try:
@@ -228,6 +230,20 @@ class VectorStores:
         if changed is None or changed.state is StoreState.DELETING:
             raise not_found(store_id)
         return changed
+
+    async def mark(self, store: VectorStoreRecord, file_id: str, *, unfinished: bool) -> None:
+        """Note that a part of a file is written, or all of it, or nothing any more."""
+        current: VectorStoreRecord | None = store
+        while current is not None and current.state is not StoreState.DELETING:
+            files = current.unfinished | {file_id} if unfinished else current.unfinished - {file_id}
+            changed = {**current.kept.value, "unfinished": sorted(files)}
+            if files == current.unfinished and current is not store:
+                return
+            if files != current.unfinished and await self._records.update(
+                msgspec.structs.replace(current.kept, value=changed)
+            ):
+                return
+            current = await self._get(store.tenant, store.id)
 
     async def touch(self, store: VectorStoreRecord) -> None:
         """Note that a store is in use."""

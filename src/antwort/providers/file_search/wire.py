@@ -19,6 +19,9 @@ MOST_WHOLE = 2**53
 """The largest whole number in attributes: of larger ones, many clients and databases keep the first digits only."""
 
 
+_EARLY = "Find what is written of a file before all of it is, page by page; antwort's own."
+
+
 def _without_null(pairs: Any) -> Any:
     return {key: value for key, value in pairs.items() if value is not None} if isinstance(pairs, dict) else pairs
 
@@ -140,6 +143,7 @@ class CreateVectorStore(StoreBody):
         default=None, description="Files to attach to it."
     )
     chunking_strategy: ChunkingStrategy | None = Field(default=None, description="How these files are cut.")
+    early_results: bool = Field(default=False, description=_EARLY)
 
     def attached(self) -> list[AttachFile]:
         """Return the files to attach, each once."""
@@ -155,6 +159,7 @@ class UpdateVectorStore(StoreBody):
     name: Name | None = Field(default=None, description="What people call it; null takes the name away.")
     metadata: Metadata | None = None
     expires_after: StoreExpiry | None = None
+    early_results: bool | None = Field(default=None, description=_EARLY)
 
 
 class HybridSearch(StoreBody):

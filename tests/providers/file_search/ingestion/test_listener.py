@@ -460,6 +460,66 @@ async def test_how_far_a_file_is_can_be_asked(stage: IngestionStage, address: Pa
     assert stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store).status == "completed"
 
 
+async def test_what_is_written_of_a_file_is_found_when_all_of_it_is_unless_the_store_wants_it_early(
+    stage: IngestionStage, address: Path
+) -> None:
+    store, file_id = attached(stage, "tea leaves")
+    stores = stage.client.vector_stores
+
+    def found() -> list[str]:
+        return [hit.file_id for hit in stores.search(store, query="tea")]
+
+    def want(*, early: bool) -> None:
+        stores.update(store, extra_body={"early_results": early})
+
+    async with worker(address) as ask:
+        await job_of(ask)
+        await ask(CHUNK)
+        assert await asyncio.to_thread(found) == []
+        await asyncio.to_thread(want, early=True)
+        assert await asyncio.to_thread(found) == [file_id]
+        await asyncio.to_thread(want, early=False)
+        assert await asyncio.to_thread(found) == []
+    async with worker(address) as second:  # a part stays a part, whoever goes on with it
+        await job_of(second)
+        assert await asyncio.to_thread(found) == []
+        await second(CHUNK)
+        await second(DONE)
+        assert await asyncio.to_thread(found) == [file_id]
+        store = stores.create(file_ids=[file_id], extra_body={"early_results": True}).id
+        await job_of(second)
+        await second(CHUNK)
+        assert await asyncio.to_thread(found) == [file_id]
+
+
+async def test_a_file_that_is_given_up_while_it_is_written_is_no_longer_noted(
+    stage: IngestionStage, address: Path
+) -> None:
+    stores = stage.client.vector_stores
+
+    def noted(store: str) -> frozenset[str]:
+        return on_loop(stage.served, stage.provider.attached._stores.get("default", store)).unfinished
+
+    async with worker(address) as ask:
+        for end in (
+            lambda store, file_id: stores.files.delete(file_id, vector_store_id=store),
+            lambda store, file_id: stores.file_batches.cancel(
+                stores.file_batches.create(store, file_ids=[file_id]).id, vector_store_id=store
+            ),
+        ):
+            store, file_id = attached(stage)
+            await job_of(ask)
+            await ask(CHUNK)
+            assert await asyncio.to_thread(noted, store) == {file_id}
+            await asyncio.to_thread(end, store, file_id)
+            assert await asyncio.to_thread(noted, store) == frozenset()
+        store, file_id = attached(stage)
+        await job_of(ask)
+        await ask(CHUNK)
+        await ask(messages.Fail("invalid_file", "It is damaged."))
+        assert await asyncio.to_thread(noted, store) == frozenset()
+
+
 class Halting(EmbeddingServer):
     """Answers so many requests, and others when it may go on."""
 

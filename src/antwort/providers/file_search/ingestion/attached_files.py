@@ -182,6 +182,7 @@ class AttachedFiles:
                 continue
             async with self.locked(store.id, file_id):
                 await self._stores.erase(store, file_id)  # first: it is only asked for again while there is a job
+                await self._stores.mark(store, file_id, unfinished=False)
                 file = await self.store_files.get(store.tenant, store.id, file_id)
                 if file is not None and file.value.indexed is not None:  # it was searchable before
                     await self.store_files.change(file, msgspec.structs.replace(file.value, indexed=None))
@@ -288,6 +289,7 @@ class AttachedFiles:
             if file is not None:
                 await self.note_counts(store, file.value.indexed, None)
             await self._stores.erase(store, file_id)
+            await self._stores.mark(store, file_id, unfinished=False)
             if await is_due():
                 await self.queue.end(store.tenant, store.id, file_id)
 

@@ -54,6 +54,8 @@ class Work:
         self.chunks: int | None = None
         """How many there will be, as soon as the file is read."""
         self.written = 0
+        self.is_marked = False
+        """Its store knows that a part of it is written."""
         self.usage_bytes = 0
         value = file.value
         self.is_clean = value.is_indexed_so and not value.is_mixed
@@ -205,6 +207,7 @@ class IngestionJobs:
             if more:
                 windows[point.id] = len(more)
         async with self._current(work):
+            await self._mark(work)
             await self._clean(work)
             await self._stores.write(work.store, made, windows)
         work.written += len(chunks)
@@ -220,6 +223,7 @@ class IngestionJobs:
             await self._clean(work)
             await self._store_files.note(store.tenant, PLACES, store.id, value.file_id, kept)
             await self._note_indexed(work, indexed)
+            await self._stores.mark(store, value.file_id, unfinished=False)
         await self._end(work, "completed")
 
     async def fail(self, work: Work, code: str, message: str) -> None:
@@ -235,6 +239,7 @@ class IngestionJobs:
                 note = {"code": code, "message": message}
                 await self._store_files.note(store.tenant, FAILED, store.id, value.file_id, note)
                 await self._note_indexed(work, None)
+                await self._stores.mark(store, value.file_id, unfinished=False)
         except FunctionError as error:
             if not work.met_outage:
                 raise
@@ -302,6 +307,12 @@ class IngestionJobs:
             if self._dimensions is not None:
                 return await self._stores.fitted(store, await self._dimensions())
         return store
+
+    async def _mark(self, work: Work) -> None:
+        """Let nobody find a part of a file, once, before it is written."""
+        if not work.is_marked:
+            await self._stores.mark(work.store, work.file.value.file_id, unfinished=True)
+            work.is_marked = True
 
     async def _clean(self, work: Work) -> None:
         """Remove what an earlier attempt has left, once."""
