@@ -29,7 +29,7 @@ from antwort.providers.file_search.store_record import VectorStoreRecord
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
 from antwort.providers.file_search.wire import RankingOptions
 from antwort.storage.base import Kept
-from benchmarks.faqs import FAQS, FaqDocument, faq_documents
+from benchmarks.faqs import FAQS, Faq, FaqDocument, faq_documents
 from benchmarks.measure import BenchmarkError, Row
 from benchmarks.retrieval import BEST, WAYS, RememberingModel
 
@@ -136,21 +136,29 @@ def finding_rows() -> list[Row]:
 
 
 async def _finding_rows(folder: Path) -> list[Row]:
-    bm25 = _rank_bm25(folder / "rank_bm25")
-    rows: list[Row] = []
     embedding = RememberingModel()
+    rows: list[Row] = []
     try:
         for faq in FAQS:
-            documents = faq_documents(faq, folder)
-            corpus = Corpus(documents, size=AUTO_SIZE, overlap=AUTO_OVERLAP)
-            whole = Corpus(documents, size=800, overlap=400)
-            name = f"{faq.name} ({faq.licence}), {len(corpus.asked)} questions"
-            rows += await own_rows(name, corpus, embedding, folder / faq.package / "vectors")
-            rows += corpus.rows(f"{name}, rank_bm25", _by_words(bm25, corpus), [1600])
-            for what, other in (("vectors", corpus), ("vectors of the first 256 tokens", whole)):
-                rows += other.rows(f"{name}, {what}", await _by_vectors(embedding, other), [1600])
+            rows += await rows_of(faq, folder, embedding)
     finally:
         await embedding.close()
+    return rows
+
+
+async def rows_of(faq: Faq, folder: Path, embedding: RememberingModel) -> list[Row]:
+    """Measure all ways with one set; where it cannot be had, a row says so, and others are measured all the same."""
+    try:
+        bm25, documents = _rank_bm25(folder / "rank_bm25"), faq_documents(faq, folder)
+    except BenchmarkError as error:
+        return [Row(f"{faq.name}: {error}", None, "")]
+    corpus = Corpus(documents, size=AUTO_SIZE, overlap=AUTO_OVERLAP)
+    whole = Corpus(documents, size=800, overlap=400)
+    name = f"{faq.name} ({faq.licence}), {len(corpus.asked)} questions"
+    rows = await own_rows(name, corpus, embedding, folder / faq.package / "vectors")
+    rows += corpus.rows(f"{name}, rank_bm25", _by_words(bm25, corpus), [1600])
+    for what, other in (("vectors", corpus), ("vectors of the first 256 tokens", whole)):
+        rows += other.rows(f"{name}, {what}", await _by_vectors(embedding, other), [1600])
     return rows
 
 
@@ -217,6 +225,8 @@ async def _by_vectors(embedding: RememberingModel, corpus: Corpus) -> list[list[
 
 def _rank_bm25(folder: Path) -> Any:
     """Install the package into a folder, and return its module."""
+    if folder.is_dir():
+        return importlib.import_module("rank_bm25")
     command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), _RANK_BM25]
     try:
         subprocess.run(command, check=True, timeout=_PATIENCE, stdout=subprocess.DEVNULL)

@@ -1,9 +1,13 @@
 """What is asked of FAQs, and what counts as an answer; the FAQs themselves are fetched by `make bench-full` only."""
 
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from benchmarks.faqs import FAQS, FaqDocument, documents_of
+from benchmarks.faqs import FAQS, FaqDocument, documents_of, faq_documents
 from benchmarks.finding import Asked, Corpus, Piece
+from benchmarks.measure import BenchmarkError
 
 POD = """=head1 NAME
 
@@ -114,3 +118,8 @@ def test_the_best_order_is_worth_one() -> None:
     assert best.value == pytest.approx(1.0)
     assert share.value == 100.0
     assert worst.value == 0.0
+
+
+def test_a_set_that_cannot_be_had_is_named(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="the package no-such-package-at-all of Debian cannot be fetched"):
+        faq_documents(replace(FAQS[0], package="no-such-package-at-all"), tmp_path)
