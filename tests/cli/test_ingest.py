@@ -82,6 +82,16 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_there(
     assert (store.file_counts.completed, store.file_counts.failed) == (1, 2), "the version that can be found stays"
 
 
+def test_what_is_not_read_of_a_file_is_told_each_time(tmp_path: Path, stage: IngestionStage, ingest: Ingest) -> None:
+    (tmp_path / "part.pdf").write_bytes(samples.scanned(samples.pdf("Good words.", "Pictured."), 2))
+    for outcome in ("completed", "unchanged"):
+        result = ingest(tmp_path / "part.pdf")
+        assert (result.exit_code, result.stdout) == (0, f"1 {outcome}\n")
+        assert "\npart.pdf: warning: The pictures that fill page 2 were not read; " in f"\n{result.stderr}"
+    [report] = json.loads(ingest(tmp_path / "part.pdf", "--json").stdout)["files"]
+    assert report["warnings"][0].startswith("The pictures that fill page 2 ")
+
+
 def test_a_file_that_is_not_taken_or_cannot_be_opened_leaves_the_others_alone(
     tmp_path: Path, stage: IngestionStage, ingest: Ingest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,8 +1,11 @@
 """Files to read, written here: the smallest of each kind that has what its readers look for."""
 
+import ctypes
+import importlib
 import io
 import zipfile
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 _PACKAGE = "http://schemas.openxmlformats.org/package/2006/relationships"
 _OFFICE = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
@@ -48,6 +51,37 @@ def pdf(*pages: str, encrypted: bool = False, with_table: bool = True, title: st
     return bytes(written + f"trailer\n{trailer} >>\nstartxref\n{start}\n%%EOF\n".encode())
 
 
+def scanned(data: bytes, *numbers: int, scale: float = 200 / 72, stamp: str = "") -> bytes:
+    """Return a PDF of which some pages, from 1, are pictures of what they were, with a text upon it."""
+    pypdfium2 = importlib.import_module("pypdfium2")
+    before, after = pypdfium2.PdfDocument(data), pypdfium2.PdfDocument.new()
+    for number, page in enumerate(before, 1):
+        if number not in numbers:
+            after.import_pages(before, [number - 1])
+            continue
+        width, height = page.get_size()
+        picture = pypdfium2.PdfImage.new(after)
+        picture.set_bitmap(page.render(scale=scale, grayscale=True))
+        picture.set_matrix(pypdfium2.PdfMatrix().scale(width, height))
+        made = after.new_page(width, height)
+        made.insert_obj(picture)
+        if stamp:
+            made.insert_obj(_stamp(after, stamp))
+        made.gen_content()
+    written = io.BytesIO()
+    after.save(written)
+    return written.getvalue()
+
+
+def _stamp(pdf: Any, text: str) -> Any:
+    pypdfium2 = importlib.import_module("pypdfium2")
+    raw = pypdfium2.raw
+    made = raw.FPDFPageObj_NewTextObj(pdf, b"Helvetica", 12)
+    letters = (text + "\0").encode("utf-16-le")
+    raw.FPDFText_SetText(made, (ctypes.c_ushort * (len(letters) // 2)).from_buffer_copy(letters))
+    return pypdfium2.PdfObject(made, pdf=pdf)
+
+
 def archive(parts: Mapping[str, str | bytes]) -> bytes:
     """Return a ZIP archive."""
     file = io.BytesIO()
@@ -62,14 +96,17 @@ def _relations(targets: Sequence[str]) -> str:
     return f'<Relationships xmlns="{_PACKAGE}">{listed}</Relationships>'
 
 
-def docx(body: str, *, before: str = "") -> bytes:
-    """Return a DOCX with the elements of a body; `before` stands in front of its XML."""
+def docx(body: str, *, before: str = "", notes: str = "") -> bytes:
+    """Return a DOCX with the elements of a body, and of its footnotes; `before` stands in front of its XML."""
     styles = (
         f'<w:styles xmlns:w="{_WORD}"><w:style w:styleId="berschrift1"><w:name w:val="heading 1"/></w:style>'
         '<w:style w:styleId="berschrift2"><w:name w:val="heading 2"/></w:style></w:styles>'
     )
     text = f'{before}<w:document xmlns:w="{_WORD}"><w:body>{body}</w:body></w:document>'
-    return archive({"[Content_Types].xml": "<Types/>", "word/document.xml": text, "word/styles.xml": styles})
+    parts = {"[Content_Types].xml": "<Types/>", "word/document.xml": text, "word/styles.xml": styles}
+    if notes:
+        parts["word/footnotes.xml"] = f'<w:footnotes xmlns:w="{_WORD}"><w:footnote>{notes}</w:footnote></w:footnotes>'
+    return archive(parts)
 
 
 def paragraph(text: str, style: str = "") -> str:
@@ -84,20 +121,21 @@ def word_table(rows: Sequence[Sequence[str]]) -> str:
     return f"<w:tbl>{''.join(f'<w:tr>{row}</w:tr>' for row in cells)}</w:tbl>"
 
 
-def pptx(slides: Sequence[tuple[str, str]]) -> bytes:
-    """Return a PPTX: the title and the text of each slide. Its parts are numbered backwards."""
+def pptx(slides: Sequence[tuple[str, str]], pictures: Sequence[int] = ()) -> bytes:
+    """Return a PPTX: the title and the text of each slide, some with a picture. Its parts are numbered backwards."""
     names = [f"slides/slide{len(slides) - number}.xml" for number in range(len(slides))]
     ids = "".join(f'<p:sldId id="{255 + n}" r:id="r{n}"/>' for n in range(1, len(slides) + 1))
     parts = {
         "ppt/presentation.xml": f'<p:presentation xmlns:p="{_SLIDES}" xmlns:r="{_OFFICE}">{ids}</p:presentation>',
         "ppt/_rels/presentation.xml.rels": _relations(names),
     }
-    for name, (title, text) in zip(names, slides, strict=True):
+    for number, (name, (title, text)) in enumerate(zip(names, slides, strict=True), 1):
         shapes = "".join(
             f"<p:sp><p:nvSpPr><p:nvPr>{kind}</p:nvPr></p:nvSpPr><p:txBody><a:p><a:r><a:t>{said}</a:t></a:r></a:p>"
             "</p:txBody></p:sp>"
             for kind, said in (('<p:ph type="title"/>', title), ("<p:ph/>", text))
         )
+        shapes += "<p:pic/>" if number in pictures else ""
         parts[f"ppt/{name}"] = f'<p:sld xmlns:p="{_SLIDES}" xmlns:a="{_DRAWING}">{shapes}</p:sld>'
     return archive(parts)
 
@@ -128,8 +166,8 @@ def xlsx(sheets: Mapping[str, Sequence[Sequence[str]]]) -> bytes:
     return archive(parts | {"xl/sharedStrings.xml": f'<sst xmlns="{_SHEETS}">{items}</sst>'})
 
 
-def epub(title: str, chapters: Sequence[str]) -> bytes:
-    """Return an EPUB with a page of HTML for each chapter."""
+def epub(title: str, chapters: Sequence[str], missing: Sequence[int] = ()) -> bytes:
+    """Return an EPUB with a page of HTML for each chapter but those that are missing, from 0."""
     items = "".join(f'<item id="c{n}" href="text/c%20{n}.xhtml"/>' for n in range(len(chapters)))
     order = "".join(f'<itemref idref="c{n}"/>' for n in range(len(chapters)))
     package = (
@@ -139,7 +177,7 @@ def epub(title: str, chapters: Sequence[str]) -> bytes:
     container = '<container><rootfiles><rootfile full-path="OEBPS/book.opf"/></rootfiles></container>'
     parts = {"mimetype": "application/epub+zip", "META-INF/container.xml": container, "OEBPS/book.opf": package}
     pages = {f"OEBPS/text/c {n}.xhtml": f"<html><body>{chapter}</body></html>" for n, chapter in enumerate(chapters)}
-    return archive(parts | pages)
+    return archive(parts | {name: page for n, (name, page) in enumerate(pages.items()) if n not in missing})
 
 
 LAUGHS = (

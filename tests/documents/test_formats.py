@@ -7,7 +7,7 @@ from tests.documents import samples
 
 from antwort.documents.child import parsed
 from antwort.documents.chunking import chunked
-from antwort.documents.document import Document, UnreadableError
+from antwort.documents.document import Document, UnreadableError, named_pages
 
 
 def said(document: Document) -> list[tuple[str, str]]:
@@ -106,6 +106,44 @@ def test_a_pdf_has_pages() -> None:
     assert_covered(document)
 
 
+def test_pages_that_are_pictures_are_named() -> None:
+    pages = [f"Page {number} says this." for number in range(1, 9)]
+    document = parsed(samples.scanned(samples.pdf(*pages), 2, 4, 5, 6), "mixed.pdf")
+    assert [line for line in document.text.split("\n") if line] == [pages[0], pages[2], pages[6], pages[7]]
+    [warning] = document.warnings
+    assert warning.startswith("The pictures that fill pages 2 and 4-6 were not read; ")
+    assert document.with_warnings() == f"{document.text}[{warning}]\n"
+    assert parsed(samples.pdf(*pages), "text.pdf").warnings == []
+    assert parsed(samples.pdf("One page, and one that is empty.", ""), "text.pdf").warnings == []
+    with pytest.raises(UnreadableError, match="only pictures of pages"):
+        parsed(samples.scanned(samples.pdf(*pages[:2]), 1, 2), "scan.pdf")
+
+
+def test_a_page_with_a_stamp_on_its_picture_is_one_that_is_a_picture() -> None:
+    data = samples.scanned(samples.pdf("A letter", "Its second page"), 1, 2, stamp="Scan 2025-11")
+    assert parsed(data, "scan.pdf").warnings[0].startswith("The pictures that fill pages 1-2 were not read; ")
+
+
+def test_pages_are_named_in_few_words() -> None:
+    assert named_pages([3]) == "page 3"
+    assert named_pages([1, 2, 3, 7, 9], "slide") == "slides 1-3, 7 and 9"
+    assert named_pages(range(2, 1000, 2)).endswith(", 198, 200 and 399 others")
+
+
+def test_what_is_not_read_of_other_documents_is_named() -> None:
+    book = samples.epub("The book", ["<p>first</p>", "<p>second</p>"], missing=[1])
+    assert parsed(book, "b.epub").warnings == ["Chapter 2 could not be read: the file names them, and has them not."]
+    talk = samples.pptx([("Start", "hello"), ("", "")], pictures=[2])
+    assert parsed(talk, "t.pptx").warnings == ["There are only pictures on slide 2; what they say was not read."]
+    unknown = "It does not say what 2 characters of it are; '\ufffd' stands in their place."
+    assert parsed("a \ufffd b \ufffd".encode(), "a.txt").warnings == [unknown]
+
+
+def test_notes_of_a_docx_are_read() -> None:
+    document = parsed(samples.docx(samples.paragraph("Text."), notes=samples.paragraph("A note.")), "a.docx")
+    assert said(document) == [("paragraph", "Text."), ("paragraph", "A note.")]
+
+
 def test_a_docx_has_headings_in_the_language_of_its_author_and_tables() -> None:
     body = (
         samples.paragraph("Bericht", "berschrift1")
@@ -181,6 +219,7 @@ def test_a_message_has_its_subject_its_text_and_the_names_of_what_is_attached() 
     assert "Hello Bob" in document.text
     assert "Attachments: a.txt" in document.text
     assert "secret" not in document.text
+    assert document.warnings == ["What is attached to it was not read; send it on its own: a.txt"]
 
 
 def test_a_book_is_read_in_its_order() -> None:

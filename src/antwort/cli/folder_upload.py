@@ -43,6 +43,7 @@ class StoredFile(Struct, frozen=True):
     sha256: str
     status: str
     reason: str = ""
+    warnings: Sequence[str] = ()
     phase: str = ""
     """What happens to it, while it is read and embedded."""
     pages: int | None = None
@@ -66,6 +67,8 @@ class FileReport(Struct, frozen=True):
     pages: int | None = None
     chunks: int | None = None
     """As many as were seen while it was embedded; None if that was too quick to be seen."""
+    warnings: Sequence[str] = ()
+    """What of it the server has not read."""
 
 
 class UploadWatcher(Protocol):
@@ -263,7 +266,7 @@ class FolderUpload:
         sha256 = await asyncio.to_thread(_hash, file.path)
         same = next((one for one in before if one.sha256 == sha256 and one.status != "failed"), None)
         if same is not None and same.status == "completed":
-            return FileReport(file.name, "unchanged", same.id)
+            return FileReport(file.name, "unchanged", same.id, warnings=same.warnings)
         begun = same.id if same is not None else await self._server.bring(self._store_id, file, sha256)
         return await self._settled(file, begun)
 
@@ -275,7 +278,7 @@ class FolderUpload:
             await asyncio.sleep(pause)
             pause = min(_LONGEST_POLL, pause * _SLOWER)
         outcome: Outcome = "completed" if state.status == "completed" else "failed"
-        return FileReport(file.name, outcome, state.id, state.reason, pages, chunks)
+        return FileReport(file.name, outcome, state.id, state.reason, pages, chunks, state.warnings)
 
     async def _remove(self, stored: StoredFile) -> FileReport:
         await self._server.remove(self._store_id, stored.id)
@@ -285,14 +288,14 @@ class FolderUpload:
 
 
 def _stored(file: JSON) -> StoredFile:
-    attributes, error = file["attributes"] or {}, file["last_error"] or {}
-    details = file.get("status_details") or {}
+    attributes, error, details = (file.get(key) or {} for key in ("attributes", "last_error", "status_details"))
     return StoredFile(
         str(file["id"]),
         str(attributes.get("path", "")),
         str(attributes.get("sha256", "")),
         str(file["status"]),
         str(error.get("message", "")),
+        [str(warning) for warning in details.get("warnings", ())],
         str(details.get("phase", "")),
         details.get("pages"),
         details.get("chunks"),

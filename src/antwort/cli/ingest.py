@@ -87,13 +87,20 @@ def files(
     if as_json:
         print_json(msgspec.to_builtins(IngestReport(dict(counts), reports)))
     else:
-        for report in reports:
-            if report.outcome == "failed":
-                click.echo(f"{harmless(report.name)}: {harmless(report.reason)}", err=True)
+        _print_problems(reports)
         shown = [f"{counts[outcome]} {outcome}" for outcome in ("completed", "unchanged", "removed", "failed")]
         click.echo(", ".join(text for text in shown if not text.startswith("0 ")) or "nothing to do")
     if counts["failed"]:
         raise click.exceptions.Exit(EXIT_FAILED)
+
+
+def _print_problems(reports: Sequence[FileReport]) -> None:
+    """Print why files have failed, and what of others was not read."""
+    for report in reports:
+        if report.outcome == "failed":
+            click.echo(f"{harmless(report.name)}: {harmless(report.reason)}", err=True)
+        for warning in report.warnings:
+            click.echo(f"{harmless(report.name)}: warning: {harmless(warning)}", err=True)
 
 
 async def _bring(

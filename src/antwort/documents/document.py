@@ -16,6 +16,12 @@ MOST_CHARACTERS = 20_000_000
 _RULE = compiled_on_use(r"[\s|:+=-]*-{2,}[\s|:+=-]*")
 _DEEPEST = 6
 _LONGEST_HEADING = 200
+_MOST_WARNINGS = 20
+_LONGEST_WARNING = 2000
+_MOST_RANGES = 100
+"""Of pages that a warning names; of further ones it says how many they are."""
+_UNKNOWN = "\ufffd"
+"""What readers put where they do not know the character."""
 
 
 class UnreadableError(Exception):
@@ -46,6 +52,12 @@ class Document(Struct, frozen=True):
     text: str
     blocks: list[Block]
     title: str = ""
+    warnings: list[str] = []
+    """What of the file is not in the text, each a sentence."""
+
+    def with_warnings(self) -> str:
+        """Return the text, and behind it what is not in it, for whoever is told nothing else."""
+        return "".join([self.text, *(f"[{warning}]\n" for warning in self.warnings)])
 
 
 class DocumentBuilder:
@@ -59,6 +71,7 @@ class DocumentBuilder:
         self._blocks: list[Block] = []
         self._length = 0
         self._headings: list[tuple[int, str]] = []
+        self._warnings: list[str] = []
 
     def heading(self, text: str, level: int) -> None:
         """Add a heading; what follows stands below it until one of the same level or a higher one comes."""
@@ -95,9 +108,34 @@ class DocumentBuilder:
         """Add a table, a line for each row; the `header` is that of a table that these rows go on with."""
         self.add(table_text(rows), "table", header)
 
+    def warn(self, text: str) -> None:
+        """Say what of the file is not in the text, in a sentence that may have parts of the file in it."""
+        shown = " ".join(readable(text).split())
+        if len(self._warnings) < _MOST_WARNINGS:
+            self._warnings.append(shown if len(shown) <= _LONGEST_WARNING else f"{shown[:_LONGEST_WARNING]}…")
+
     def document(self) -> Document:
         """Return what was put together."""
-        return Document("".join(self._parts), self._blocks, self.title)
+        text, warnings = "".join(self._parts), list(self._warnings)
+        if unknown := text.count(_UNKNOWN):
+            of = "a character" if unknown == 1 else f"{unknown:,} characters"
+            warnings.append(f"It does not say what {of} of it are; '{_UNKNOWN}' stands in their place.")
+        return Document(text, self._blocks, self.title, warnings)
+
+
+def named_pages(numbers: Sequence[int], what: str = "page") -> str:
+    """Return pages, or slides, by their numbers in order: `page 3`, or `pages 1-4, 7 and 9`."""
+    ranges: list[tuple[int, int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    named = [str(first) if first == last else f"{first}-{last}" for first, last in ranges[:_MOST_RANGES]]
+    if more := sum(last - first + 1 for first, last in ranges[_MOST_RANGES:]):
+        named.append(f"{more:,} others")
+    listed = named[0] if len(named) == 1 else f"{', '.join(named[:-1])} and {named[-1]}"
+    return f"{what if len(numbers) == 1 else f'{what}s'} {listed}"
 
 
 def table_text(rows: Sequence[Sequence[str]]) -> str:

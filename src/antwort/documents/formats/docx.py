@@ -1,4 +1,4 @@
-"""DOCX: paragraphs, headings and tables of the text; pages as far as the last program that saved it noted them."""
+"""DOCX: paragraphs, headings and tables of the text, then its notes; pages as far as a program has noted them."""
 
 import re
 from collections.abc import Mapping
@@ -8,6 +8,7 @@ from antwort.documents.formats.archive import Archive
 
 _TEXT = "word/document.xml"
 _STYLES = "word/styles.xml"
+_NOTES = ("word/footnotes.xml", "word/endnotes.xml")
 _HEADING = re.compile(r"heading\s*(\d)", re.IGNORECASE)
 _TITLE = re.compile(r"title", re.IGNORECASE)
 
@@ -16,6 +17,8 @@ def read(archive: Archive, builder: DocumentBuilder) -> None:
     """Read a document."""
     body = _DocxBody(builder, _levels(archive))
     archive.scan(_TEXT, start=body.start, end=body.end, text=body.text)
+    for notes in filter(archive.has, _NOTES):  # of the whole document, since no part of it says where a page ends
+        archive.scan(notes, start=body.start, end=body.end, text=body.text)
 
 
 def _levels(archive: Archive) -> dict[str, int]:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import PurePosixPath
 from urllib.parse import unquote
 
-from antwort.documents.document import DocumentBuilder, UnreadableError
+from antwort.documents.document import DocumentBuilder, UnreadableError, named_pages
 from antwort.documents.formats.archive import Archive, joined
 from antwort.documents.formats.html import add_page, decoded_html
 
@@ -18,11 +18,16 @@ def read(archive: Archive, builder: DocumentBuilder) -> None:
     archive.scan(place, start=package.start, end=package.end, text=package.text)
     builder.title = " ".join("".join(package.title).split())
     folder = PurePosixPath(place).parent
+    missing: list[int] = []
     for number, item in enumerate(package.spine, 1):
         part = joined(folder, unquote(package.items.get(item, "")))
         if archive.has(part):
             builder.page = number
             add_page(decoded_html(archive.read(part)), builder, is_whole=True)
+        else:
+            missing.append(number)
+    if missing:
+        builder.warn(f"{named_pages(missing, 'Chapter')} could not be read: the file names them, and has them not.")
 
 
 def _package_name(archive: Archive) -> str:

@@ -40,6 +40,7 @@ def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa:
     attached = [name for part in message.iter_attachments() if (name := part.get_filename())]
     if attached:
         builder.add(f"Attachments: {', '.join(attached)}")
+        builder.warn(f"What is attached to it was not read; send it on its own: {', '.join(attached)}")
 
 
 def _text(part: EmailMessage) -> str:

@@ -1,15 +1,25 @@
 """PDF, with PDFium: it mends what other readers refuse, such as files whose table of contents is missing."""
 
 import importlib
+import itertools
 from collections import defaultdict
 from typing import Any
 
-from antwort.documents.document import DocumentBuilder, UnreadableError
+from antwort.documents.document import DocumentBuilder, UnreadableError, named_pages
 from antwort.documents.formats.text import add_paragraphs
 
 _MOST_PAGES = 20_000
 _PASSWORD = 4
 """PDFium's error for a file that needs one."""
+_LITTLE_TEXT = 60
+"""Letters of a page at most that may be but a stamp, or a number, on a picture of it."""
+_COVERED = 0.3
+"""Which part of such a page pictures cover at least that are what it says."""
+_MANY_SHAPES = 200
+"""How many lines and curves such a page has at least if they are letters."""
+_MOST_OBJECTS = 2000
+_PATH, _IMAGE = 2, 3
+"""PDFium's numbers of what is on a page."""
 
 
 def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa: ARG001 - all readers have it
@@ -24,26 +34,64 @@ def read(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa:
     if len(pdf) > _MOST_PAGES:
         raise UnreadableError(f"It has {len(pdf):,} pages; {_MOST_PAGES:,} are the most.")
     builder.title = str(pdf.get_metadata_value("Title") or "")
-    outline = _outline(pdf)
-    for number in range(len(pdf)):
-        builder.page = number + 1
-        for level, title in outline[number]:
-            builder.enter(title, level)
-        add_paragraphs(_text(pdf, number), builder)
-    if len(pdf) and not builder.document().text:
-        raise UnreadableError("There is no text in it, only pictures of pages; recognise their text first (OCR).")
+    _PdfPages(pdf, builder).read()
 
 
-def _text(pdf: Any, number: int) -> str:
-    """Return the text of a page; a damaged one has none."""
-    try:
-        page = pdf[number]
+class _PdfPages:
+    """Reads the pages, and says which of them it could not read."""
+
+    def __init__(self, pdf: Any, builder: DocumentBuilder) -> None:
+        self._pdf = pdf
+        self._builder = builder
+        self._pictures: list[int] = []
+        self._damaged: list[int] = []
+
+    def read(self) -> None:
+        """Read all pages."""
+        pdfium = importlib.import_module("pypdfium2")
+        outline = _outline(self._pdf)
+        for number in range(len(self._pdf)):
+            self._builder.page = number + 1
+            for level, title in outline[number]:
+                self._builder.enter(title, level)
+            try:
+                self._read_page(number)
+            except pdfium.PdfiumError:
+                self._damaged.append(number + 1)
+        self._warn()
+
+    def _read_page(self, number: int) -> None:
+        page = self._pdf[number]
         try:
-            return str(page.get_textpage().get_text_bounded())
+            text = str(page.get_textpage().get_text_bounded())
+            if _is_picture(page, text):
+                self._pictures.append(number + 1)
         finally:
             page.close()
-    except importlib.import_module("pypdfium2").PdfiumError:
-        return ""
+        add_paragraphs(text, self._builder)
+
+    def _warn(self) -> None:
+        if self._pictures and not self._builder.document().text:
+            raise UnreadableError("There is no text in it, only pictures of pages; recognise their text first (OCR).")
+        if self._pictures:
+            pages = named_pages(self._pictures)
+            self._builder.warn(f"The pictures that fill {pages} were not read; recognise their text first (OCR).")
+        if self._damaged:
+            self._builder.warn(f"{named_pages(self._damaged, 'Page')} could not be read: the file is damaged there.")
+
+
+def _is_picture(page: Any, text: str) -> bool:
+    """Tell whether a page has hardly any text, and is filled by pictures, or by the shapes of letters."""
+    if len(text) > _LITTLE_TEXT and len("".join(text.split())) > _LITTLE_TEXT:
+        return False
+    width, height = page.get_size()
+    covered, shapes = 0.0, 0
+    for found in itertools.islice(page.get_objects(), _MOST_OBJECTS):
+        if found.type == _IMAGE:
+            left, bottom, right, top = found.get_bounds()
+            covered += max(0.0, right - left) * max(0.0, top - bottom)
+        shapes += found.type == _PATH
+    return covered >= _COVERED * width * height or shapes >= _MANY_SHAPES
 
 
 def _outline(pdf: Any) -> dict[int, list[tuple[int, str]]]:

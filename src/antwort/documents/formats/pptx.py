@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from antwort.documents.document import DocumentBuilder
+from antwort.documents.document import DocumentBuilder, named_pages
 from antwort.documents.formats.archive import Archive
 
 _PRESENTATION = "ppt/presentation.xml"
@@ -10,14 +10,19 @@ _PRESENTATION = "ppt/presentation.xml"
 
 def read(archive: Archive, builder: DocumentBuilder) -> None:
     """Read a presentation, slides in their order."""
+    pictures: list[int] = []
     for number, name in enumerate(_slides(archive), 1):
         builder.page = number
         slide = _Slide(builder)
         archive.scan(name, start=slide.start, end=slide.end, text=slide.text)
+        if slide.has_picture and not slide.has_text:
+            pictures.append(number)
         for notes in archive.relations(name).values():
             if "/notesSlides/" in notes and archive.has(notes):
                 spoken = _Slide(builder, is_notes=True)
                 archive.scan(notes, start=spoken.start, end=spoken.end, text=spoken.text)
+    if pictures:
+        builder.warn(f"There are only pictures on {named_pages(pictures, 'slide')}; what they say was not read.")
 
 
 def _slides(archive: Archive) -> list[str]:
@@ -45,6 +50,8 @@ class _Slide:
         self._in_text = False
         self._is_title = False
         self._is_number = False
+        self.has_text = False
+        self.has_picture = False
 
     def start(self, tag: str, attributes: Mapping[str, str]) -> None:
         """Begin an element."""
@@ -65,11 +72,14 @@ class _Slide:
             self._rows.append([])
         elif tag == "tc":
             self._lines = []
+        elif tag == "pic":
+            self.has_picture = True
 
     def text(self, text: str) -> None:
         """Take what stands in an element."""
         if self._in_text:
             self._line.append(text)
+            self.has_text = self.has_text or bool(text.strip())
 
     def end(self, tag: str) -> None:
         """End an element."""

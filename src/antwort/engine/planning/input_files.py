@@ -153,7 +153,7 @@ class InputFiles:
             raise BadRequestError(
                 f"The file '{name}' cannot be read: {error}", param=where, code="unsupported_file"
             ) from None
-        return await self.data_url("text/plain;charset=utf-8", document.text.encode(errors="replace"))
+        return await self.data_url("text/plain;charset=utf-8", document.with_warnings().encode(errors="replace"))
 
     async def is_text(self, raw: bytes) -> bool:
         """Tell whether a file is a text as it is; of one that is too long for that, whether it begins like one."""

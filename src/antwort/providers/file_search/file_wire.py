@@ -69,16 +69,30 @@ class ChunkingShown(BaseModel):
 
 
 class StatusDetails(BaseModel):
-    """How far a file is that is `in_progress`; antwort's own."""
+    """How far a file is that is `in_progress`, or what was not read of one that is `completed`; antwort's own."""
 
-    phase: Literal["waiting", "reading", "embedding"] = Field(description="What happens to it now.")
+    phase: Literal["waiting", "reading", "embedding", "done"] = Field(description="What happens to it now.")
     pages: int | None = Field(description="Pages that were read; null if it has none, or is not read yet.")
     chunks: int | None = Field(description="Chunks that it has; null until it is read.")
     chunks_embedded: int = Field(description="Chunks that are embedded and written.")
+    warnings: list[str] = Field(
+        default=[], description="What of the file was not read, such as pages that are pictures; each a sentence."
+    )
 
     @classmethod
-    def of(cls, progress: FileProgress | None) -> "StatusDetails":
-        """Show how far a file is; None stands for one that no worker has."""
+    def of(cls, file: StoreFile, progress: FileProgress | None) -> "StatusDetails | None":
+        """Show how far a file is, without `progress` if no worker has it; None if there is nothing to be said."""
+        done = file.value.indexed
+        if file.status == "completed" and done is not None and done.warnings:
+            return cls(
+                phase="done",
+                pages=done.pages or None,
+                chunks=done.chunks,
+                chunks_embedded=done.chunks,
+                warnings=done.warnings,
+            )
+        if file.status != "in_progress":
+            return None
         if progress is None:
             return cls(phase="waiting", pages=None, chunks=None, chunks_embedded=0)
         return cls(
@@ -102,7 +116,8 @@ class VectorStoreFile(BaseModel):
     attributes: dict[str, str | int | float | bool]
     chunking_strategy: ChunkingShown
     status_details: StatusDetails | None = Field(
-        default=None, description="How far it is, while it is `in_progress`; not OpenAI's."
+        default=None,
+        description="How far it is, while it is `in_progress`; if something of it was not read, what. Not OpenAI's.",
     )
 
     @classmethod
@@ -119,7 +134,7 @@ class VectorStoreFile(BaseModel):
             last_error=None if problem is None else FileProblem(code=problem["code"], message=problem["message"]),
             attributes=value.attributes,
             chunking_strategy=ChunkingShown(static=sizes),
-            status_details=StatusDetails.of(progress) if file.status == "in_progress" else None,
+            status_details=StatusDetails.of(file, progress),
         )
 
 

@@ -441,13 +441,13 @@ async def test_how_far_a_file_is_can_be_asked(stage: IngestionStage, address: Pa
         assert file == listed
         return (file.model_extra or {})["status_details"]
 
-    waiting = {"phase": "waiting", "pages": None, "chunks": None, "chunks_embedded": 0}
+    waiting: dict[str, Any] = {"phase": "waiting", "pages": None, "chunks": None, "chunks_embedded": 0, "warnings": []}
     assert await asyncio.to_thread(details) == waiting
     async with worker(address) as first:
         await job_of(first)
         assert await asyncio.to_thread(details) == waiting | {"phase": "reading"}
         await first(messages.Cut(3, [zlib.crc32(b"tea"), 0]))
-        begun = {"phase": "embedding", "pages": 3, "chunks": 2, "chunks_embedded": 0}
+        begun = waiting | {"phase": "embedding", "pages": 3, "chunks": 2}
         assert await asyncio.to_thread(details) == begun
         await first(messages.Write(CHUNK.chunks, tokens=7))
         assert await asyncio.to_thread(details) == begun | {"chunks_embedded": 1}

@@ -1,5 +1,6 @@
 """Files of vector stores through the SDK: attached, read by a worker, searched, changed, removed."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -62,6 +63,24 @@ def test_a_file_that_cannot_be_read_fails_with_a_reason_and_the_next_is_read(
         listed = stage.client.vector_stores.files.list(store.id, filter="failed").data
         assert {file.id for file in listed} == {bad, odd}
         assert [file.id for file in stage.client.vector_stores.files.list(store.id, filter="completed")] == [good]
+
+
+def test_what_is_not_read_of_a_file_is_told_with_its_status(
+    tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    pages = [f"Page {number} says this." for number in range(1, 6)]
+    with ingesting(tmp_path, settings) as stage, stage.worker(), caplog.at_level(logging.WARNING):
+        whole = stage.upload(samples.pdf(*pages), "whole.pdf")
+        part = stage.upload(samples.scanned(samples.pdf(*pages), 2, 4, 5), "part.pdf")
+        store = stage.client.vector_stores.create(file_ids=[whole, part])
+        done = [stage.settled(store.id, file_id) for file_id in (whole, part)]
+        assert [(file.status, file.last_error) for file in done] == [("completed", None)] * 2
+        assert [(file.model_extra or {})["status_details"] is None for file in done] == [True, False]
+        details = (done[1].model_extra or {})["status_details"]
+        [warning] = details.pop("warnings")
+        assert details == {"phase": "done", "pages": 3, "chunks": 1, "chunks_embedded": 1}
+        assert warning.startswith("The pictures that fill pages 2 and 4-5 were not read; ")
+        assert [record.getMessage() for record in caplog.records] == [f"'part.pdf': {warning}"]
 
 
 def test_attributes_change_and_the_content_is_what_was_read(tmp_path: Path, settings: dict[str, Any]) -> None:

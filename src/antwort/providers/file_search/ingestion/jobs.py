@@ -214,10 +214,14 @@ class IngestionJobs:
         work.usage_bytes += sum(len(chunk.text.encode()) for chunk in chunks)
         self._on_chunks(len(chunks), tokens)
 
-    async def complete(self, work: Work, places: Sequence[Sequence[int]], headings: Sequence[str]) -> None:
-        """Note that a file is searchable, and where its chunks stand."""
+    async def complete(
+        self, work: Work, places: Sequence[Sequence[int]], headings: Sequence[str], warnings: Sequence[str] = ()
+    ) -> None:
+        """Note that a file is searchable, where its chunks stand, and what of it was not read."""
         value, store = work.file.value, work.store
-        indexed = Indexed(value.sha256, work.written, work.usage_bytes, value.chunking)
+        indexed = Indexed(
+            value.sha256, work.written, work.usage_bytes, value.chunking, pages=work.pages, warnings=list(warnings)
+        )
         kept = {"places": places, "headings": headings}
         async with self._current(work):
             await self._clean(work)

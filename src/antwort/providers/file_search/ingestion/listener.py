@@ -171,8 +171,8 @@ class _WorkerConnection:
                 await jobs.write(work, chunks, tokens)
             case messages.Renew():
                 await jobs.queue.renew(work.lent)
-            case messages.Complete(places, headings):
-                await jobs.complete(work, places, headings)
+            case messages.Complete(places, headings, warnings):
+                await jobs.complete(work, places, headings, warnings)
                 self._give_up_work()
             case messages.Fail(code, message):
                 await jobs.fail(work, code, message)

@@ -106,6 +106,8 @@ class Complete(Struct, tag="complete", frozen=True):
     """The first character, the one behind the last, the first page and the last (0: none), and which heading."""
     headings: list[str] = []
     """What chunks stand below: each path of headings once."""
+    warnings: list[str] = []
+    """What of the file was not read."""
 
 
 class Fail(Struct, tag="fail", frozen=True):

@@ -62,7 +62,9 @@ class FilePipeline:
         async with contextlib.aclosing(self._made(document, chunks[written:], job)) as batches:
             async for made in batches:
                 await server.ask(made)
-        await server.ask(_complete(chunks))
+        await server.ask(_complete(chunks, document.warnings))
+        for warning in document.warnings:
+            logger.warning("'%s': %s", job.filename, warning)
         logger.info("'%s' is searchable; chunks: %d", job.filename, len(chunks))
 
     async def _made(
@@ -147,10 +149,10 @@ def _cut(chunks: Sequence[DocumentChunk]) -> messages.Cut:
     return messages.Cut(max((chunk.last_page or 0 for chunk in chunks), default=0), checks)
 
 
-def _complete(chunks: Sequence[DocumentChunk]) -> messages.Complete:
+def _complete(chunks: Sequence[DocumentChunk], warnings: list[str]) -> messages.Complete:
     numbers: dict[str, int] = {}
     places = []
     for chunk in chunks:
         heading = numbers.setdefault(chunk.context(""), len(numbers))
         places.append((chunk.start, chunk.end, chunk.page or 0, chunk.last_page or 0, heading))
-    return messages.Complete(places, list(numbers))
+    return messages.Complete(places, list(numbers), warnings)

@@ -48,6 +48,9 @@ class Indexed(Struct, frozen=True):
     chunks: int
     usage_bytes: int
     chunking: Chunking
+    pages: int = 0
+    warnings: list[str] = []
+    """What of the file was not read."""
 
 
 class ChunkPosition(Struct, frozen=True, gc=False):
