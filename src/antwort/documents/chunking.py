@@ -1,6 +1,7 @@
 """Cutting a document into chunks: of a size, along its structure, each a range of the text.
 
-A chunk that begins within the rows of a table has the names of the columns in front.
+A chunk that begins within the rows of a table has the names of the columns in front, and one that begins within a
+definition of source code the lines of the definitions around it.
 
 The text is first divided into units that are best left whole: blocks, or where these are too large their lines,
 sentences, or tokens. Chunks are as many units as fit. Where a section or a definition ends and a chunk is at least half
@@ -14,6 +15,7 @@ from collections.abc import Iterable, Iterator
 
 from msgspec import Struct
 
+from antwort.documents.definitions import code_lines
 from antwort.documents.document import Block, Document
 from antwort.lazy_imports import compiled_on_use
 
@@ -89,22 +91,22 @@ class _TextUnit(Struct, frozen=True, gc=False):
     begins_section: bool
     leads: bool
     """It belongs to what follows it: a heading, or the header of a table."""
-    header: "_TableHeader"
+    header: "_Header"
     """What a chunk that begins with it has in front."""
 
 
-class _TableHeader(Struct, frozen=True, gc=False):
-    """What names the columns of a table, as far as there is room for it in front of rows."""
+class _Header(Struct, frozen=True, gc=False):
+    """What stands in front of a part of something: the names of a table's columns, or where in source code it is."""
 
     text: str = ""
     tokens: int = 0
 
     @classmethod
-    def of(cls, block: Block, size: int) -> "_TableHeader":
-        """Return that of a block: half of a chunk at most."""
-        if not block.header:
+    def of(cls, shown: str, size: int) -> "_Header":
+        """Return what is shown in front: half of a chunk at most."""
+        if not shown:
             return _NO_HEADER
-        text = f"{block.header}\n"
+        text = f"{shown}\n"
         ruler = TokenRuler(text)
         if ruler.count(0, len(text)) > (most := size // 2):
             text = text[: ruler.after(0, most - 1)].rstrip() + "\n" if most > 1 else ""
@@ -112,7 +114,7 @@ class _TableHeader(Struct, frozen=True, gc=False):
         return cls(text, ruler.count(0, len(text)))
 
 
-_NO_HEADER = _TableHeader()
+_NO_HEADER = _Header()
 
 
 def chunked(document: Document, *, size: int = AUTO_SIZE, overlap: int = AUTO_OVERLAP) -> list[DocumentChunk]:
@@ -140,7 +142,7 @@ def _units(document: Document, ruler: TokenRuler, size: int, most: int) -> Itera
     for block in document.blocks:
         is_heading = block.kind == "heading"
         starts = is_heading or (block.kind == "code" and block.headings != above)
-        header = _TableHeader.of(block, size)
+        header = _Header.of(block.header, size)
         rows = block.start
         if block.header and document.text.startswith(block.header, block.start):
             found = _LINE.match(document.text, rows + len(block.header), block.end)
@@ -148,6 +150,10 @@ def _units(document: Document, ruler: TokenRuler, size: int, most: int) -> Itera
         whole = min(size, most)
         ranges: Iterable[tuple[int, int]] = [(block.start, block.end)]
         if ruler.count(block.start, block.end) > whole:
+            if block.kind == "code":
+                yield from _code_units(document.text, block, ruler, size, whole, starts=starts)
+                above = block.headings
+                continue
             ranges = _parts(document.text, block, rows, ruler, size - header.tokens if block.kind == "table" else whole)
         for start, end in ranges:
             leads = is_heading or end <= rows < block.end
@@ -167,13 +173,33 @@ def _parts(text: str, block: Block, rows: int, ruler: TokenRuler, most: int) -> 
         if ruler.count(first, last) <= most:
             yield first, last
             continue
-        for sentence in _SENTENCE.finditer(text, first, last):
-            start, end = sentence.span()
-            while ruler.count(start, end) > most:
-                cut = ruler.after(start, most)
-                yield start, cut
-                start = cut
-            yield start, end
+        yield from _pieces(text, first, last, ruler, most)
+
+
+def _pieces(text: str, first: int, last: int, ruler: TokenRuler, most: int) -> Iterator[tuple[int, int]]:
+    """Divide a line into ranges of at most so many tokens."""
+    for sentence in _SENTENCE.finditer(text, first, last):
+        start, end = sentence.span()
+        while ruler.count(start, end) > most:
+            cut = ruler.after(start, most)
+            yield start, cut
+            start = cut
+        yield start, end
+
+
+def _code_units(
+    text: str, block: Block, ruler: TokenRuler, size: int, whole: int, *, starts: bool
+) -> Iterator[_TextUnit]:
+    """Divide source code into its lines; definitions begin sections, the first as the block does."""
+    spans = [line.span() for line in _LINE.finditer(text, block.start, block.end)]
+    headers: dict[tuple[str, ...], _Header] = {}
+    for (start, end), line in zip(spans, code_lines([text[start:end] for start, end in spans]), strict=True):
+        if (header := headers.get(line.enclosing)) is None:
+            header = headers[line.enclosing] = _Header.of("\n".join(line.enclosing), size)
+        begins = starts if start == block.start else line.begins
+        for first, last in _pieces(text, start, end, ruler, max(1, min(whole, size - header.tokens))):
+            yield _TextUnit(first, last, block, ruler.count(first, last), begins, False, header)
+            begins = False
 
 
 def _end_of(units: list[_TextUnit], first: int, new: int, size: int) -> int:

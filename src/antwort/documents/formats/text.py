@@ -1,19 +1,15 @@
 """Files that are a text as they are: plain texts, source code and configuration, JSON, tables such as CSV."""
 
 import csv
+import itertools
 import json
-import re
 import sys
 from typing import Any
 
+from antwort.documents.definitions import definition_name, first_attached
 from antwort.documents.detection import decoded
 from antwort.documents.document import DocumentBuilder, UnreadableError, readable
 
-_DEFINITION = re.compile(
-    r"(?:@\w|(?:(?:export|public|private|protected|static|async|default|abstract|final|pub(?:\(\w+\))?)\s+)*"
-    r"(?:def|class|func|fn|function|interface|struct|enum|trait|impl|type|module|namespace|object|record)\s+"
-    r"(?P<name>[\w.$]+(?:::[\w.$]+)*))"
-)
 _SEVERAL = 1500
 """Characters after which an empty line before the margin ends a block, with a definition behind it or without."""
 
@@ -37,23 +33,26 @@ def add_paragraphs(text: str, builder: DocumentBuilder) -> None:
 
 def read_code(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # noqa: ARG001 - all readers have it
     """Read source code."""
+    source = readable(decoded(data)).split("\n")
     lines: list[str] = []
-    size, after_empty = 0, True
-    for line in readable(decoded(data)).split("\n"):
-        begins = after_empty and line[:1].strip() != "" and lines
-        if begins and (size > _SEVERAL or _DEFINITION.match(line)):
-            _add_code(lines, builder)
-            lines, size = [], 0
+    size, name = 0, ""
+    for line, following in itertools.pairwise([*source, ""]):
+        defined = definition_name(line, following) if line[:1].strip() else ""
+        first = first_attached(lines, len(lines)) if defined else len(lines)
+        after_empty = first > 0 and not lines[first - 1].strip()
+        if after_empty and (defined or (size > _SEVERAL and line[:1].strip())):
+            _add_code(lines[:first], name, builder)
+            lines, name = lines[first:], ""
+            size = sum(map(len, lines))
+        name = name or defined
         lines.append(line)
         size += len(line) + 1
-        after_empty = not line.strip()
-    _add_code(lines, builder)
+    _add_code(lines, name, builder)
 
 
-def _add_code(lines: list[str], builder: DocumentBuilder) -> None:
-    found = next((match for match in map(_DEFINITION.match, lines) if match and match["name"]), None)
-    if found is not None:
-        builder.enter(found["name"], 1)
+def _add_code(lines: list[str], name: str, builder: DocumentBuilder) -> None:
+    if name:
+        builder.enter(name, 1)
     builder.add("\n".join(lines), "code")
 
 
