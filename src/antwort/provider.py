@@ -36,6 +36,7 @@ from antwort.context.variables import Reference, ValueKind, Variable, VariableSc
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.document import Document, UnreadableError
 from antwort.documents.formats.html import HtmlPage, decoded_html, html_line, read_html
+from antwort.documents.ocr import OcrOptions
 from antwort.documents.parser import DocumentParser, ParsingLimits
 from antwort.errors import (
     APIError,
@@ -180,6 +181,7 @@ __all__ = [
     "LineScanner",
     "MissingFileError",
     "NotFoundError",
+    "OcrOptions",
     "OpenedFunction",
     "OpenedItem",
     "OpenedTool",

@@ -83,13 +83,16 @@ def test_a_file_that_cannot_be_read_is_told_and_the_others_are_there(
 
 
 def test_what_is_not_read_of_a_file_is_told_each_time(tmp_path: Path, stage: IngestionStage, ingest: Ingest) -> None:
-    (tmp_path / "part.pdf").write_bytes(samples.scanned(samples.pdf("Good words.", "Pictured."), 2))
+    (tmp_path / "a.eml").write_text(
+        'Subject: s\nContent-Type: multipart/mixed; boundary="x"\n\n--x\nContent-Type: text/plain\n\nWords.\n--x\n'
+        'Content-Disposition: attachment; filename="b.txt"\n\nMore.\n--x--\n'
+    )
     for outcome in ("completed", "unchanged"):
-        result = ingest(tmp_path / "part.pdf")
+        result = ingest(tmp_path / "a.eml")
         assert (result.exit_code, result.stdout) == (0, f"1 {outcome}\n")
-        assert "\npart.pdf: warning: The pictures that fill page 2 were not read; " in f"\n{result.stderr}"
-    [report] = json.loads(ingest(tmp_path / "part.pdf", "--json").stdout)["files"]
-    assert report["warnings"][0].startswith("The pictures that fill page 2 ")
+        assert "\na.eml: warning: What is attached to it was not read; " in f"\n{result.stderr}"
+    [report] = json.loads(ingest(tmp_path / "a.eml", "--json").stdout)["files"]
+    assert report["warnings"][0].startswith("What is attached ")
 
 
 def test_a_file_that_is_not_taken_or_cannot_be_opened_leaves_the_others_alone(

@@ -15,19 +15,30 @@ _SLIDES = "http://schemas.openxmlformats.org/presentationml/2006/main"
 _SHEETS = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
 
 
-def pdf(*pages: str, encrypted: bool = False, with_table: bool = True, title: str = "") -> bytes:
-    """Return a PDF with a line of text on each page; without its table of contents (xref) if told so."""
+PlacedText = tuple[float, float, int, str]
+"""A text of a page: points from its left and its bottom, the size of its letters, and what it says."""
+
+
+def pdf(
+    *pages: str | Sequence[PlacedText],
+    encrypted: bool = False,
+    with_table: bool = True,
+    title: str = "",
+    height: int = 792,
+) -> bytes:
+    """Return a PDF with a line of text on each page, or several; without its table of contents (xref) if told so."""
     kids = " ".join(f"{4 + 2 * number} 0 R" for number in range(len(pages)))
     objects = [
         "<< /Type /Catalog /Pages 2 0 R >>",
         f"<< /Type /Pages /Kids [{kids}] /Count {len(pages)} >>",
         "<< /Type /Font /Subtype /Type1 /BaseFont /Helvetica >>",
     ]
-    for number, text in enumerate(pages):
-        drawn = f"BT /F1 12 Tf 50 700 Td ({text}) Tj ET"
+    for number, page in enumerate(pages):
+        texts = [(50, 700, 12, page)] if isinstance(page, str) else page
+        drawn = "\n".join(f"BT /F1 {size} Tf {x} {y} Td ({text}) Tj ET" for x, y, size, text in texts)
         objects += [
             (
-                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 0 612 792] /Contents {5 + 2 * number} 0 R "
+                f"<< /Type /Page /Parent 2 0 R /MediaBox [0 {792 - height} 612 792] /Contents {5 + 2 * number} 0 R "
                 "/Resources << /Font << /F1 3 0 R >> >> >>"
             ),
             f"<< /Length {len(drawn)} >>\nstream\n{drawn}\nendstream",

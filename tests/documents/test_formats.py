@@ -111,7 +111,7 @@ def test_pages_that_are_pictures_are_named() -> None:
     document = parsed(samples.scanned(samples.pdf(*pages), 2, 4, 5, 6), "mixed.pdf")
     assert [line for line in document.text.split("\n") if line] == [pages[0], pages[2], pages[6], pages[7]]
     [warning] = document.warnings
-    assert warning.startswith("The pictures that fill pages 2 and 4-6 were not read; ")
+    assert warning.startswith("The pictures that fill pages 2 and 4-6 were not read. ")
     assert document.with_warnings() == f"{document.text}[{warning}]\n"
     assert parsed(samples.pdf(*pages), "text.pdf").warnings == []
     assert parsed(samples.pdf("One page, and one that is empty.", ""), "text.pdf").warnings == []
@@ -121,7 +121,7 @@ def test_pages_that_are_pictures_are_named() -> None:
 
 def test_a_page_with_a_stamp_on_its_picture_is_one_that_is_a_picture() -> None:
     data = samples.scanned(samples.pdf("A letter", "Its second page"), 1, 2, stamp="Scan 2025-11")
-    assert parsed(data, "scan.pdf").warnings[0].startswith("The pictures that fill pages 1-2 were not read; ")
+    assert parsed(data, "scan.pdf").warnings[0].startswith("The pictures that fill pages 1-2 were not read. ")
 
 
 def test_pages_are_named_in_few_words() -> None:

@@ -1,6 +1,6 @@
 """Reading one file, in a process apart: `python -m antwort.documents.child`. Readers of foreign files may never end.
 
-Its standard input is a line of JSON with the name of the file, then the file; its output an answer in MessagePack.
+Its standard input is a line of JSON, a ParserRequest, then the file; its output an answer in MessagePack.
 """
 
 import importlib
@@ -12,6 +12,7 @@ import msgspec
 
 from antwort.documents.detection import Format, format_of
 from antwort.documents.document import Document, DocumentBuilder, Problem, UnreadableError
+from antwort.documents.ocr import NO_OCR, OcrRequest
 
 Reader = Callable[[bytes, str, DocumentBuilder], None]
 """Reads the bytes of a file with a name into a document."""
@@ -29,12 +30,22 @@ _READERS: dict[Format, tuple[str, str]] = {
 """The function of `formats` that reads files of each format, with its module."""
 
 
-def parsed(data: bytes, filename: str) -> Document:
+class ParserRequest(msgspec.Struct):
+    """What the process is told about a file."""
+
+    filename: str
+    cure: str = NO_OCR.cure
+    """What can be done about pictures that are not read."""
+    ocr: OcrRequest | None = None
+    """How to recognise their text; None if that is not to be done."""
+
+
+def parsed(data: bytes, filename: str, builder: DocumentBuilder | None = None) -> Document:
     """Return what a file says; UnreadableError if it cannot be read, or says nothing."""
     module, name = _READERS[format_of(data, filename)]
     # Imported when it is needed: the process ends after one file, and most readers are for others.
     read = cast("Reader", getattr(importlib.import_module(f"antwort.documents.formats.{module}"), name))
-    builder = DocumentBuilder()
+    builder = builder or DocumentBuilder()
     try:
         read(data, filename, builder)
     except RecursionError:
@@ -51,14 +62,16 @@ class ParserAnswer(msgspec.Struct):
     document: Document | None = None
     problem: Problem = "invalid_file"
     reason: str = ""
+    has_pictures: bool = False
+    """That is only because nobody has recognised the text of its pictures."""
 
 
-def answer(data: bytes, filename: str) -> ParserAnswer:
+def answer(data: bytes, request: ParserRequest) -> ParserAnswer:
     """Read a file; whatever a reader stumbles over is a reason."""
     try:
-        return ParserAnswer(parsed(data, filename))
+        return ParserAnswer(parsed(data, request.filename, DocumentBuilder(request.cure, request.ocr)))
     except UnreadableError as error:
-        return ParserAnswer(problem=error.problem, reason=str(error))
+        return ParserAnswer(problem=error.problem, reason=str(error), has_pictures=error.has_pictures)
     except MemoryError:
         return ParserAnswer(reason="It needs more memory than reading one file may use.")
     except ImportError as error:
@@ -71,8 +84,8 @@ def answer(data: bytes, filename: str) -> ParserAnswer:
 def main() -> None:
     """Answer to what comes over standard input."""
     stream = sys.stdin.buffer
-    filename = msgspec.json.decode(stream.readline(), type=str)
-    sys.stdout.buffer.write(msgspec.msgpack.encode(answer(stream.read(), filename)))
+    request = msgspec.json.decode(stream.readline(), type=ParserRequest)
+    sys.stdout.buffer.write(msgspec.msgpack.encode(answer(stream.read(), request)))
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from antwort.documents.ocr import NO_OCR, OcrRequest
 from antwort.lazy_imports import compiled_on_use
 
 BlockKind = Literal["heading", "paragraph", "table", "code"]
@@ -27,9 +28,11 @@ _UNKNOWN = "\ufffd"
 class UnreadableError(Exception):
     """A file cannot be read; the message says why, to whoever has sent it."""
 
-    def __init__(self, message: str, problem: Problem = "invalid_file") -> None:
+    def __init__(self, message: str, problem: Problem = "invalid_file", *, has_pictures: bool = False) -> None:
         super().__init__(message)
         self.problem = problem
+        self.has_pictures = has_pictures
+        """Its text may be in pictures, and could be recognised."""
 
 
 class Block(Struct, frozen=True):
@@ -54,6 +57,8 @@ class Document(Struct, frozen=True):
     title: str = ""
     warnings: list[str] = []
     """What of the file is not in the text, each a sentence."""
+    has_pictures: bool = False
+    """Some of it is in pictures whose text could be recognised."""
 
     def with_warnings(self) -> str:
         """Return the text, and behind it what is not in it, for whoever is told nothing else."""
@@ -63,7 +68,13 @@ class Document(Struct, frozen=True):
 class DocumentBuilder:
     """Puts a document together, part by part; UnreadableError if it becomes too long."""
 
-    def __init__(self) -> None:
+    def __init__(self, cure: str = NO_OCR.cure, ocr: OcrRequest | None = None) -> None:
+        self.cure = cure
+        """What can be done about pictures that are not read."""
+        self.ocr = ocr
+        """How their text is recognised; None if that is not to be done."""
+        self.has_pictures = False
+        """Set by readers that leave out some."""
         self.title = ""
         self.page: int | None = None
         """The page that what is added now stands on."""
@@ -120,7 +131,7 @@ class DocumentBuilder:
         if unknown := text.count(_UNKNOWN):
             of = "a character" if unknown == 1 else f"{unknown:,} characters"
             warnings.append(f"It does not say what {of} of it are; '{_UNKNOWN}' stands in their place.")
-        return Document(text, self._blocks, self.title, warnings)
+        return Document(text, self._blocks, self.title, warnings, self.has_pictures)
 
 
 def named_pages(numbers: Sequence[int], what: str = "page") -> str:

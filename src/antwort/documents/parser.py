@@ -8,9 +8,10 @@ from pathlib import Path
 import msgspec
 
 import antwort
-from antwort.documents.child import ParserAnswer
+from antwort.documents.child import ParserAnswer, ParserRequest
 from antwort.documents.detection import own_text
 from antwort.documents.document import Document, UnreadableError
+from antwort.documents.ocr import NO_OCR, OcrOptions
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox import BareHost, Ending, Finished, Sandbox, SandboxLimits
 from antwort.sandbox.places import python_places, system_places
@@ -41,8 +42,11 @@ class DocumentParser:
     read there for several tenants, unless the operator allows it.
     """
 
-    def __init__(self, sandbox: Sandbox | None = None, limits: ParsingLimits | None = None) -> None:
+    def __init__(
+        self, sandbox: Sandbox | None = None, limits: ParsingLimits | None = None, ocr: OcrOptions = NO_OCR
+    ) -> None:
         self._sandbox = sandbox or Sandbox()
+        self._ocr = ocr
         limits = limits or ParsingLimits()
         self._limits = SandboxLimits(
             seconds=limits.seconds,
@@ -66,9 +70,33 @@ class DocumentParser:
         await self._chosen()
 
     async def parse(self, data: bytes, filename: str) -> Document:
-        """Return what a file says; UnreadableError if it cannot be read, or not within the limits."""
+        """Return what a file says; UnreadableError if it cannot be read, or not within the limits.
+
+        The text of pictures is not recognised; where there are any, `has_pictures` says so, of the error, too.
+        """
+        return await self._parsed(data, ParserRequest(filename, self._ocr.cure), self._limits)
+
+    async def recognise(self, data: bytes, filename: str, found: Document | UnreadableError) -> Document:
+        """Return what a file says of which `parse` has `found` that there are pictures in it, with their text.
+
+        If that cannot be recognised here, or not within the limits, it is what was found, with a warning.
+        """
+        if found.has_pictures and (ocr := await asyncio.to_thread(self._ocr.request)) is not None:
+            limits = msgspec.structs.replace(self._limits, seconds=self._limits.seconds + ocr.seconds)
+            try:
+                return await self._parsed(data, ParserRequest(filename, self._ocr.cure, ocr), limits)
+            except UnreadableError as error:
+                if isinstance(found, UnreadableError):
+                    raise
+                why = f"The text of its pictures could not be recognised. {error}"
+                return msgspec.structs.replace(found, warnings=[*found.warnings, why])
+        if isinstance(found, UnreadableError):
+            raise found
+        return found
+
+    async def _parsed(self, data: bytes, request: ParserRequest, limits: SandboxLimits) -> Document:
         try:
-            done = await self._run(msgspec.json.encode(filename) + b"\n" + data)
+            done = await self._run(msgspec.json.encode(request) + b"\n" + data, limits)
         except ConfigError as error:
             logger.error("a file cannot be read: %s", error)  # noqa: TRY400 - the operator's to mend, no bug of ours
             raise UnreadableError("This server reads no documents now. Its log says why.") from None
@@ -80,13 +108,13 @@ class DocumentParser:
             logger.warning("reading a file failed: %s", done.stderr[-500:].decode(errors="replace"))
             raise UnreadableError(_CRASHED) from None
         if answer.document is None:
-            raise UnreadableError(answer.reason, answer.problem)
+            raise UnreadableError(answer.reason, answer.problem, has_pictures=answer.has_pictures)
         return answer.document
 
-    async def _run(self, stdin: bytes) -> Finished:
+    async def _run(self, stdin: bytes, limits: SandboxLimits) -> Finished:
         host = await self._chosen()
         readonly = [] if isinstance(host, BareHost) else _places()
-        return await host.run([sys.executable, *_COMMAND], stdin=stdin, limits=self._limits, readonly=readonly)
+        return await host.run([sys.executable, *_COMMAND], stdin=stdin, limits=limits, readonly=readonly)
 
     async def _chosen(self) -> Sandbox:
         """Return the sandbox, or the bare host where there is none in which this interpreter runs."""

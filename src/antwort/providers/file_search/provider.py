@@ -36,6 +36,7 @@ from antwort.provider import (
     HostedCall,
     HostedTool,
     NotFoundError,
+    OcrOptions,
     ParsingLimits,
     Provider,
     ToolResult,
@@ -368,7 +369,8 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         embedding = self._given[1] or await make_embedding(self.settings, place.http, pace=WorkerPace(word.heard))
         try:
             own = self.settings
-            parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time))
+            ocr = OcrOptions(own.ocr == "off", own.ocr_languages, own.max_ocr_time)
+            parser = DocumentParser(place.sandbox, ParsingLimits(seconds=own.max_parsing_time), ocr)
             limits = IngestionLimits(own.files_at_once, own.max_chunks, own.max_ingestion_time)
             await IngestionWorker(place.folder / SERVER_ADDRESS, embedding, parser, limits, idle=idle).run()
         finally:

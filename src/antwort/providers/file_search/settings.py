@@ -187,6 +187,22 @@ class FileSearchSettings(Settings):
         default=25_000, description="Chunks of one file; one that has more cannot be made searchable."
     )
     max_parsing_time: Duration = Field(default=120.0, gt=0, description="Time that reading one file may take.")
+    ocr: Literal["auto", "off"] = Field(
+        default="auto",
+        description="Recognise the text of pages that are pictures: if the program tesseract is installed, or never.",
+    )
+    ocr_languages: list[Annotated[str, Field(pattern=r"^[A-Za-z0-9_]{1,40}$")]] = Field(
+        default=[],
+        max_length=10,
+        description="Languages of that text, as tesseract calls them, such as eng and deu; if not given, those that "
+        "are installed, or eng if these are more than four.",
+    )
+    max_ocr_time: Duration = Field(
+        default=600.0,
+        gt=0,
+        description="Time that recognising the text of one file may take; pages that are left then are named in a "
+        "warning.",
+    )
     max_ingestion_time: Duration = Field(
         default=7200.0, gt=0, description="Time that making one file searchable may take, waiting for others included."
     )

@@ -69,7 +69,8 @@ def test_what_is_not_read_of_a_file_is_told_with_its_status(
     tmp_path: Path, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     pages = [f"Page {number} says this." for number in range(1, 6)]
-    with ingesting(tmp_path, settings) as stage, stage.worker(), caplog.at_level(logging.WARNING):
+    without = settings | {"ocr": "off"}
+    with ingesting(tmp_path, without) as stage, stage.worker(), caplog.at_level(logging.WARNING):
         whole = stage.upload(samples.pdf(*pages), "whole.pdf")
         part = stage.upload(samples.scanned(samples.pdf(*pages), 2, 4, 5), "part.pdf")
         store = stage.client.vector_stores.create(file_ids=[whole, part])
@@ -79,8 +80,19 @@ def test_what_is_not_read_of_a_file_is_told_with_its_status(
         details = (done[1].model_extra or {})["status_details"]
         [warning] = details.pop("warnings")
         assert details == {"phase": "done", "pages": 3, "chunks": 1, "chunks_embedded": 1}
-        assert warning.startswith("The pictures that fill pages 2 and 4-5 were not read; ")
+        assert warning.startswith("The pictures that fill pages 2 and 4-5 were not read. ")
         assert [record.getMessage() for record in caplog.records] == [f"'part.pdf': {warning}"]
+
+
+def test_the_text_of_pictures_is_found(tmp_path: Path, settings: dict[str, Any]) -> None:
+    pages = ["Green tea is steeped for two minutes.", "Oolong is steeped for three minutes."]
+    with ingesting(tmp_path, settings) as stage, stage.worker():
+        part = stage.upload(samples.scanned(samples.pdf(*pages, height=142), 2), "part.pdf")
+        store = stage.client.vector_stores.create(file_ids=[part])
+        done = stage.settled(store.id, part)
+        assert (done.status, (done.model_extra or {})["status_details"]) == ("completed", None)
+        [(_, text)] = found(stage, store.id, "Oolong")
+        assert text.split("\n\n")[:2] == pages
 
 
 def test_attributes_change_and_the_content_is_what_was_read(tmp_path: Path, settings: dict[str, Any]) -> None:

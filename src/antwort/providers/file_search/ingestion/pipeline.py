@@ -26,6 +26,8 @@ _AT_ONCE = 2
 """Batches that an embedding service is asked for at once: one is computed while another is on its way."""
 _PARSERS = 2
 """Files that are read at once: each may take a gibibyte of memory."""
+_RECOGNISERS = 1
+"""Files whose pictures are read at once: that takes seconds for a page, so others do not wait behind it."""
 _LARGEST = 512 << 20
 
 
@@ -50,6 +52,7 @@ class FilePipeline:
         self._limits = limits
         self._queues = Queues(several=False)
         self._parsing = Slots(_PARSERS, self._queues.named("parsers", bounded=False))
+        self._recognising = Slots(_RECOGNISERS, self._queues.named("recognisers", bounded=False))
         self._at_once = int(getattr(embedding, "at_once", _AT_ONCE))
         self._embedding_slots = Slots(self._at_once, self._queues.named("embedding", bounded=False))
 
@@ -91,8 +94,19 @@ class FilePipeline:
 
     async def _read(self, server: ServerConnection, job: Job) -> Document:
         """Return what a file says."""
+        found: Document | UnreadableError
         async with self._parsing.taken_by(job.tenant):
-            return await self._parser.parse(await _content(server), job.filename)
+            content = await _content(server)
+            try:
+                found = await self._parser.parse(content, job.filename)
+            except UnreadableError as error:
+                if not error.has_pictures:
+                    raise
+                found = error
+        if isinstance(found, Document) and not found.has_pictures:
+            return found
+        async with self._recognising.taken_by(job.tenant):
+            return await self._parser.recognise(content, job.filename, found)
 
     async def _cut(self, document: Document, job: Job) -> list[DocumentChunk]:
         """Return the chunks of a document."""
