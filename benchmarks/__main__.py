@@ -29,6 +29,8 @@ from benchmarks.ingestion import ingestion_rows
 from benchmarks.json_parts import METHOD as JSON_METHOD
 from benchmarks.json_parts import json_rows
 from benchmarks.measure import BenchmarkError, Row, positive
+from benchmarks.pages import METHOD as PAGES_METHOD
+from benchmarks.pages import pages_rows
 from benchmarks.programs import METHOD as PROGRAMS_METHOD
 from benchmarks.programs import programs_rows
 from benchmarks.retrieval import METHOD as RETRIEVAL_METHOD
@@ -75,6 +77,7 @@ PARTS = {
     "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
     "finding": Part(lambda _: finding_rows(), FINDING_METHOD, slow=True),
     "ingestion": Part(lambda _: ingestion_rows(), INGESTION_METHOD, slow=True),
+    "pages": Part(lambda _: pages_rows(), PAGES_METHOD, slow=True),
     "agents": Part(lambda _: agents_rows(), AGENTS_METHOD, slow=True),
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
     "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),
