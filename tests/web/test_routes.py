@@ -254,6 +254,7 @@ async def typed(
     code: Annotated[str, Field(pattern="^[a-z]{3}$", description="Three letters.")],
     order: Literal["asc", "desc"],
     plain_id: str,
+    word: Word,
 ) -> None:
     """Take values of the path.
 
@@ -269,7 +270,7 @@ async def untyped(request: Request) -> Response:
 
 def test_parameters_of_a_path_are_described_as_the_handler_or_the_path_declares_them() -> None:
     routes = [
-        Route("GET", "/v1/a/{number}/{code}/{order}/{plain_id}", typed),
+        Route("GET", "/v1/a/{number}/{code}/{order}/{plain_id}/{word}", typed),
         Route("GET", "/v1/b/{page:int}/{share:float}/{name:path}/{id:uuid}", untyped),
     ]
     paths = openapi([("shop", routes)], public=())["paths"]
@@ -279,8 +280,15 @@ def test_parameters_of_a_path_are_described_as_the_handler_or_the_path_declares_
         "code": {"type": "string", "pattern": "^[a-z]{3}$"},
         "order": {"type": "string", "enum": ["asc", "desc"]},
         "plain_id": {"type": "string", "minLength": 1},
+        "word": {"type": "string", "minLength": 1, "maxLength": 5},
     }
-    assert [one.get("description") for one in by_hint] == ["Which one.", "Three letters.", None, "The id of the plain."]
+    assert [one.get("description") for one in by_hint] == [
+        "Which one.",
+        "Three letters.",
+        None,
+        "The id of the plain.",
+        None,
+    ]
     assert {one["name"]: one["schema"] for one in by_path} == {
         "page": {"type": "integer", "minimum": 0},
         "share": {"type": "number", "minimum": 0},

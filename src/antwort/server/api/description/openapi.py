@@ -183,6 +183,8 @@ class _Operation(Struct, frozen=True):
         typed = dict(zip(route.path_types, given[len(query) :], strict=True))
         for name in route.path_parameters:
             schema = dict(typed.get(name, _PLAIN))
+            if schema.get("type") == "string" and not schema.keys() & {"enum", "const", "pattern", "format"}:
+                schema = {**_PLAIN, **schema}  # what is empty is no part of a path
             declared = schema.pop("description", None)
             by_name = f"The id of the {name.removesuffix('_id').replace('_', ' ')}." if name.endswith("_id") else ""
             yield {
