@@ -112,12 +112,9 @@ async def answer_waiting(
     nested = _nested_questions(history)
     calls = waiting_calls(history) | nested
     verdicts, outputs = _verdicts(entries), _outputs(entries)
-    carried: list[Question] = []
-    if verdicts:
-        carried = _carried(entries, verdicts, response, ctx, sign)
-        verdicts = {name: verdict for name, verdict in verdicts.items() if all(name != one.id for one in carried)}
-        if carried:
-            ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
+    carried = _carried(entries, verdicts, response, ctx, sign) if verdicts else []
+    for question in carried:
+        del verdicts[question.id]
     if outputs:
         await _check_not_answered(store.questions, ctx.tenant, history, outputs)
     if not calls and not verdicts:
@@ -128,17 +125,25 @@ async def answer_waiting(
     waiting = _WaitingCalls(calls, nested, {question.id: question for question in stored})
     await _check_verdicts(store, waiting, verdicts, is_continued=bool(history))
     answers = waiting.answers(outputs) | {question_id: verdict for question_id, (_, verdict) in verdicts.items()}
+    continued = await _answer_stored(store, ctx, response, waiting, answers)
+    if continued.run_id is not None:
+        _hide_outputs(entries, nested.values())
+    return replace(continued, carried=carried)
+
+
+async def _answer_stored(
+    store: Store, ctx: Context, response: ResponseObject, waiting: _WaitingCalls, answers: Mapping[str, JSON]
+) -> Continued:
+    """Answer questions that are stored; BadRequestError or ConflictError if that cannot be."""
     if answers and not response.is_kept:
         raise BadRequestError("A question can only be answered in a response that is stored.", param="store")
     ended = waiting.ended(answers)
     waiting.check_all_over({*answers, *(question.id for question in ended)})
     answered = await store.questions.answer_all(ctx.tenant, answers, by=response.id) if answers else []
     if not answered and not ended:
-        return Continued(carried=carried)
+        return Continued()
     record = await store.get(ctx.tenant, [*answered, *ended][0].response_id)
-    _hide_outputs(entries, nested.values())
-    run_id = None if record is None else record.run_id or record.id
-    return replace(waiting.continued(run_id, answered, ended), carried=carried)
+    return waiting.continued(None if record is None else record.run_id or record.id, answered, ended)
 
 
 async def resumed_calls(
@@ -302,7 +307,7 @@ def _asked(item: JSON, questions: Iterable[Question], param: str) -> Question:
     raise BadRequestError(message, param=f"{param}.call_id")
 
 
-def _verdicts(entries: Iterable[JournalEntry]) -> Mapping[str, tuple[str, JSON]]:
+def _verdicts(entries: Iterable[JournalEntry]) -> dict[str, tuple[str, JSON]]:
     """Return what an input says about calls to approve, by question, with the parameter.
 
     What the model has gone on from already is over: it stands in a history that the client keeps itself.
@@ -331,12 +336,18 @@ def _carried(
 
     A response in the background has to know after a crash what was approved: it takes none.
     """
-    if response.background:
+    ours = {
+        item["id"]: item
+        for item in (entry.item for entry in entries)
+        if item["type"] == APPROVAL_REQUEST and item["id"] in verdicts and is_ours(item, sign)
+    }
+    if response.background or not ours:
         return []
+    ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
     now = int(time.time())
     return [
         Question(
-            id=item["id"],
+            id=question_id,
             tenant=ctx.tenant,
             response_id=response.id,
             call_id=new_id("call"),
@@ -346,10 +357,9 @@ def _carried(
             created_at=now,
             expires_at=None,
             status="answered",
-            answer=verdicts[item["id"]][1],
+            answer=verdicts[question_id][1],
         )
-        for item in (entry.item for entry in entries)
-        if item["type"] == APPROVAL_REQUEST and item["id"] in verdicts and is_ours(item, sign)
+        for question_id, item in ours.items()
     ]
 
 

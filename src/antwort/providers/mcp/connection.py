@@ -22,7 +22,7 @@ from antwort.provider import (
     SingleFlight,
 )
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
-from antwort.providers.mcp.messages import EventReader, header_value, read_answer, request_body
+from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
 
 logger = logging.getLogger(__name__)
 
@@ -111,7 +111,7 @@ class McpConnection:
     ) -> tuple[JSON, HttpAnswer | None]:
         number = next(self._numbers)
         clock = asyncio.timeout(seconds)
-        events = EventReader(number, self._decline, lambda: _settle(clock))
+        events = AnswerEvents(number, self._decline, lambda: _settle(clock))
         answer: HttpAnswer | None = None
         try:
             async with clock:
@@ -136,7 +136,7 @@ class McpConnection:
         body: bytes | None,
         headers: Mapping[str, str],
         seconds: float,
-        events: EventReader | None = None,
+        events: AnswerEvents | None = None,
     ) -> HttpAnswer:
         return await self._http.call(
             method,

@@ -47,7 +47,7 @@ async def decoded(data: bytes) -> JSON:
     return message
 
 
-class EventReader:
+class AnswerEvents:
     """Reads a stream of events while it comes, until the answer to a request is there."""
 
     def __init__(self, number: int, on_request: OnRequest, on_answer: Callable[[], None]) -> None:
@@ -89,7 +89,7 @@ class EventReader:
             await self._on_request(message)
 
 
-async def read_answer(answer: HttpAnswer, events: EventReader) -> JSON:
+async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
     """Return the result in an answer; McpHttpError or McpProtocolError say why there is none."""
     if events.answer is not None:
         return _result(events.answer)

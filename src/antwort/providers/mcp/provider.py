@@ -31,7 +31,7 @@ from antwort.providers.mcp.errors import McpError, McpHttpError
 from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
 from antwort.providers.mcp.results import failed, read_result
-from antwort.providers.mcp.server_tool import McpCallTool, McpTool, ServerTool
+from antwort.providers.mcp.server_tool import McpCallTool, McpServerTool, ServerTool
 from antwort.providers.mcp.settings import McpSettings
 
 _NOBODY = ""
@@ -42,7 +42,7 @@ _LONGEST_FRESH = 300.0
 """Seconds for which a list counts that its server says stays the same."""
 
 
-class Place(NamedTuple):
+class ServerPlace(NamedTuple):
     """Where a server is, and what the operator says of it, if it is one of his."""
 
     url: str
@@ -57,7 +57,7 @@ class Place(NamedTuple):
         return self.allowed is None or name in self.allowed
 
 
-class _Server:
+class _KnownServer:
     """A server for one tenant with one set of credentials."""
 
     def __init__(self, connection: McpConnection) -> None:
@@ -74,7 +74,7 @@ class Mcp(Provider[McpSettings]):
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
-        self._servers: OrderedDict[bytes, _Server] = OrderedDict()
+        self._servers: OrderedDict[bytes, _KnownServer] = OrderedDict()
         yield
         for server in self._servers.values():
             await server.connection.close()
@@ -102,7 +102,7 @@ class Mcp(Provider[McpSettings]):
         shown = [one for one in tools if place.has(one.name) and asked.allows(one.name, read_only=one.reads_only)]
         return OpenedTool(self._functions(asked, place, shown), [list_item(asked.label, shown)])
 
-    @function(offer="on_request", hosted=McpTool(), timeout=math.inf, concurrency=1000)
+    @function(offer="on_request", hosted=McpServerTool(), timeout=math.inf, concurrency=1000)
     async def mcp(self, ctx: Context, arguments: str) -> ToolResult:
         """Call a tool of an MCP server that the request names."""
         options = ctx.options
@@ -113,7 +113,7 @@ class Mcp(Provider[McpSettings]):
             if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 headers[f"mcp-param-{header.lower()}"] = header_value(text)
-        place = Place(options["server_url"], options["headers"], options["guarded"])
+        place = ServerPlace(options["server_url"], options["headers"], options["guarded"])
         connection = self._server(place, ctx).connection
         started = monotonic()
         try:
@@ -135,10 +135,10 @@ class Mcp(Provider[McpSettings]):
                 problems.append(f"servers.{label}: {error}")
         return problems
 
-    def _place(self, asked: ServerTool) -> Place:
+    def _place(self, asked: ServerTool) -> ServerPlace:
         """Return where a server is, and what the operator says of it."""
         if asked.url is not None:
-            return Place(asked.url, asked.headers, guarded=True)
+            return ServerPlace(asked.url, asked.headers, guarded=True)
         own = self.settings.servers.get(asked.label)
         if own is None:
             known = ", ".join(f"'{label}'" for label in self.settings.servers)
@@ -151,22 +151,24 @@ class Mcp(Provider[McpSettings]):
         headers = {**asked.headers, **{name: value.get_secret_value() for name, value in own.headers.items()}}
         if own.authorization is not None and "authorization" not in asked.headers:
             headers["authorization"] = f"Bearer {own.authorization.get_secret_value()}"
-        return Place(own.url, headers, False, own.allowed_tools, own.require_approval)
+        return ServerPlace(own.url, headers, False, own.allowed_tools, own.require_approval)
 
-    def _server(self, place: Place, ctx: Context) -> _Server:
+    def _server(self, place: ServerPlace, ctx: Context) -> _KnownServer:
         """Return a server as it is known for a tenant with some credentials."""
         url, headers, guarded = place.url, place.headers, place.guarded
         key = hashlib.blake2b(msgspec.json.encode([ctx.tenant, url, sorted(headers.items()), guarded])).digest()
         server = self._servers.get(key)
         if server is None:
             http, most = self.services.http, self.settings.max_bytes
-            server = self._servers[key] = _Server(McpConnection(http, url, headers, guarded=guarded, max_bytes=most))
+            server = self._servers[key] = _KnownServer(
+                McpConnection(http, url, headers, guarded=guarded, max_bytes=most)
+            )
             while len(self._servers) > _KEPT:
                 self._servers.popitem(last=False)
         self._servers.move_to_end(key)
         return server
 
-    async def _tools(self, place: Place, ctx: Context) -> list[ListedTool]:
+    async def _tools(self, place: ServerPlace, ctx: Context) -> list[ListedTool]:
         server = self._server(place, ctx)
         if monotonic() >= server.fresh_until:
             most, seconds = self.settings.max_tools, self.settings.list_timeout
@@ -174,7 +176,7 @@ class Mcp(Provider[McpSettings]):
             server.fresh_until = monotonic() + min(fresh, _LONGEST_FRESH)
         return server.tools
 
-    def _functions(self, asked: ServerTool, place: Place, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
+    def _functions(self, asked: ServerTool, place: ServerPlace, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
         functions = []
         for tool in tools:
             name, reads = tool.name, tool.reads_only

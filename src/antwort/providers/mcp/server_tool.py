@@ -123,7 +123,7 @@ def _wrong(name: str, why: str) -> BadRequestError:
     return BadRequestError(f"'{name}' {why}.", param=name, code="invalid_value")
 
 
-class McpTool(HostedTool):
+class McpServerTool(HostedTool):
     """How the tool of a request is read."""
 
     types = ("mcp",)
