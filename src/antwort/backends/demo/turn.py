@@ -339,20 +339,23 @@ def _reading(text: str, functions: Sequence[OfferedFunction]) -> list[DemoCall]:
     """Return the calls that a part of a message asks for, all with what it plainly gives."""
     if named := [function for function in functions if function.is_named(text)]:
         return [] if len(named) > 1 else _named_calls(text, named[0])
-    found, run, when = sums(text), program(text), asked_places(text)
     for function in functions:
-        calls: list[DemoCall | None] = []
-        if found and function.takes("sum"):
-            calls = [_filled(function, Facts(text, sum=expression)) for expression in found]
-        elif run and _runs_python(function):
-            calls = [_filled(function, Facts("", program=run))]
-        elif when and function.is_clock:
-            calls = [_time_call(function, place) for place in when]
-        elif (seen := drawing(text)) and function.draws:
-            calls = [DemoCall(function.name, {"prompt": seen})]
-        if complete := _complete(calls):
+        if complete := _complete(_plain_calls(text, function)):
             return complete
     return _meant_calls(text, functions)
+
+
+def _plain_calls(text: str, function: OfferedFunction) -> Sequence[DemoCall | None]:
+    """Return the calls of a function that reckons, runs Python, tells the time or draws, if a text asks for that."""
+    if function.takes("sum") and (found := sums(text)):
+        return [_filled(function, Facts(text, sum=expression)) for expression in found]
+    if _runs_python(function) and (run := program(text)):
+        return [_filled(function, Facts("", program=run))]
+    if function.is_clock and (places := asked_places(text)):
+        return [_time_call(function, place) for place in places]
+    if function.draws and (seen := drawing(text)):
+        return [DemoCall(function.name, {"prompt": seen})]
+    return []
 
 
 def _runs_python(function: OfferedFunction) -> bool:

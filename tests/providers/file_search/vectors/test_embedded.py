@@ -29,7 +29,7 @@ from typing_extensions import override
 from antwort.extensions import Comparison, Count, Query, Scalar, VectorDatabase, VectorStoreUnavailable, collection_name
 from antwort.providers.file_search.vectors.embedded import backend as embedded
 from antwort.providers.file_search.vectors.embedded.backend import Embedded, EmbeddedInUse
-from antwort.providers.file_search.vectors.embedded.keywords import KeywordSearch, Scope
+from antwort.providers.file_search.vectors.embedded.keywords import KeywordScope, KeywordSearch
 from antwort.providers.file_search.vectors.embedded.open_collections import OpenCollections, config
 
 
@@ -533,7 +533,7 @@ def test_the_words_of_as_many_collections_are_kept_as_there_is_room_for(tmp_path
         shards[name].update(edge.UpdateOperation.upsert_points([point]))
     words = KeywordSearch(kept=2 * len("a red fox"))
     for name in "abac":
-        assert len(words.search(shards[name], Scope(name, "all", own), None, "fox", 5)) == 1
+        assert len(words.search(shards[name], KeywordScope(name, "all", own), None, "fox", 5)) == 1
     assert words.collections == ["a", "c"]
     words.forget("a")
     assert words.collections == ["c"]

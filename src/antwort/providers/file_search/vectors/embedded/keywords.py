@@ -22,7 +22,7 @@ Scored = list[tuple[str, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Scope:
+class KeywordScope:
     """Some points of a collection, with a name that no others of it have."""
 
     collection: str
@@ -70,7 +70,9 @@ class KeywordSearch:
         for key in [key for key in self._known if key[0] == name]:
             del self._known[key]
 
-    def search(self, shard: edge.EdgeShard, own: Scope, where: edge.Filter | None, text: str, limit: int) -> Scored:
+    def search(
+        self, shard: edge.EdgeShard, own: KeywordScope, where: edge.Filter | None, text: str, limit: int
+    ) -> Scored:
         """Return points that have a word of a text, of those of `own` that fit `where`, or of all of them.
 
         How rare a word is, `own` says: all of one's points, and none of others, whose words are not to be guessed.
@@ -89,7 +91,7 @@ class KeywordSearch:
             found = [one for one in found if one[0] in fitting]
         return sorted(found, key=lambda one: (-one[1], one[0]))[:limit]
 
-    def _words(self, shard: edge.EdgeShard, own: Scope) -> _Words:
+    def _words(self, shard: edge.EdgeShard, own: KeywordScope) -> _Words:
         key = own.collection, own.name
         found = self._known.pop(key, None) or self._read(shard, own.condition)
         self._known[key] = found  # behind all others: it was used last

@@ -19,7 +19,7 @@ import msgspec
 import qdrant_edge as edge
 
 from antwort.providers.file_search.vectors.embedded.folder import FolderLock
-from antwort.providers.file_search.vectors.embedded.keywords import KeywordSearch, Scope
+from antwort.providers.file_search.vectors.embedded.keywords import KeywordScope, KeywordSearch
 from antwort.providers.file_search.vectors.embedded.open_collections import (
     FLAGS,
     INDEXES,
@@ -186,7 +186,7 @@ class DatabaseWorker:
         if text is not None and "text" in opened.indexed:
             found.append(asked(edge.TextQuery("text", text)))
         elif text is not None:
-            own = Scope(name, repr(wish["scope"]), _filter(wish["scope"]))
+            own = KeywordScope(name, repr(wish["scope"]), _filter(wish["scope"]))
             scored = self._keywords.search(
                 opened.shard, own, None if condition == wish["scope"] else where, text, limit
             )
