@@ -45,7 +45,9 @@ def files(tmp_path: Path) -> list[LocalFile]:
 
 def state(phase: str = "embedding", *, embedded: int = 0, chunks: int | None = None) -> StoredFile:
     pages = None if chunks is None else 40
-    return StoredFile("file-1", "large.pdf", "", "in_progress", "", phase, pages, chunks, embedded)
+    return StoredFile(
+        "file-1", "large.pdf", "", "in_progress", phase=phase, pages=pages, chunks=chunks, embedded=embedded
+    )
 
 
 def test_a_terminal_has_a_bar_with_rate_time_left_and_the_file_that_is_worked_on(
