@@ -12,7 +12,8 @@ from tests.http.sockets import socket
 from tests.support.postgres import on_one_store
 from websockets.frames import Frame, Opcode
 
-from antwort.server.sockets.protocol import TEXTS, WebSocketProtocol, framed
+from antwort.server.sockets.connection import TEXTS
+from antwort.server.sockets.protocol import WebSocketProtocol, framed
 from antwort.testing import Gate, Turn, call, fail, turn
 
 pytestmark = on_one_store()

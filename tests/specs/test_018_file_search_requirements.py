@@ -303,7 +303,7 @@ data_dir: {tmp_path}
 def test_fr_014_searches_embeddings_and_results_are_measured(
     tmp_path: Path, qdrant_server: QdrantServer, embeddings: EmbeddingServer
 ) -> None:
-    with staged(tmp_path, answering("tea", "tea"), settings_for(qdrant_server, embeddings)) as stage:
+    with staged(tmp_path, answering("tea", "black tea"), settings_for(qdrant_server, embeddings)) as stage:
         store = stage.client().vector_stores.create(name="drinks").id
         write(stage, store, {"text": "green tea"}, {"text": "black tea"})
         create(stage, False, input="?", tools=[tool(store)])

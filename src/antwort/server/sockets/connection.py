@@ -26,7 +26,6 @@ from antwort.runs.limits import TenantLimits
 from antwort.server.body_limit import BodyBudget
 from antwort.server.http.sse import GRACE, Heartbeats
 from antwort.server.sockets.memory import Memory
-from antwort.server.sockets.protocol import TEXTS
 from antwort.storage.base import ACTIVE
 from antwort.web.answers import as_api_error
 from antwort.web.bodies import check_values
@@ -34,6 +33,9 @@ from antwort.wire.field_errors import no_json
 from antwort.wire.requests import CreateResponse, decode_create
 
 logger = logging.getLogger(__name__)
+
+TEXTS = "antwort.texts"
+"""An extension of `websocket.send`: several messages at once, each as the bytes of its text, leave in one write."""
 
 
 Fields = dict[str, msgspec.Raw]

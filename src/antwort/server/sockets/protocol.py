@@ -15,12 +15,9 @@ from websockets.protocol import OPEN
 
 from antwort.errors import BadRequestError
 from antwort.server.http.common_state import CommonState
+from antwort.server.sockets.connection import TEXTS
 
 logger = logging.getLogger(__name__)
-
-
-TEXTS = "antwort.texts"
-"""An extension of `websocket.send`: several messages at once, each as the bytes of its text, leave in one write."""
 
 
 _UNTOLD = ("without completing handshake", "Invalid UTF-8 sequence")

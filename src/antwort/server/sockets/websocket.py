@@ -21,8 +21,7 @@ from antwort.server.http.sse import Heartbeats
 from antwort.server.observation import HEADER, request_id_of
 from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
-from antwort.server.sockets.connection import Caller, Connection, Served
-from antwort.server.sockets.protocol import TEXTS
+from antwort.server.sockets.connection import TEXTS, Caller, Connection, Served
 from antwort.web.answers import as_api_error, error_response
 from antwort.web.asgi_scope import named_headers
 
