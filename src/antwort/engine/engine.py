@@ -152,7 +152,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
     def _request_of(self, plan: Plan) -> JSON:
         """Return a request as it is stored, for whoever goes on with it."""
         create, tools = plan.create, plan.create.tools
-        if tools and plan.toolset.secrets:
+        if tools:
             tools = sealed_tools(tools, plan.toolset, self.sealer, plan.ctx.tenant)
             create = msgspec.structs.replace(create, tools=tools)
         return _request_of(create)

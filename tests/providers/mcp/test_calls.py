@@ -7,9 +7,10 @@ from typing import Any
 import openai
 import pytest
 from openai.types.responses import Response
-from tests.http.sdk import Served, create, outputs
+from tests.http.sdk import Served, create, done, outputs
 from tests.providers.mcp.stage import ERAS, TOKEN, mcp_tool, nowhere, running_server, staged
 
+from antwort import Context
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -181,6 +182,42 @@ def test_what_a_server_is_told_is_told_to_nobody_else(tmp_path: Path, caplog: py
         for text in (fetched, tapes, stored, caplog.text):
             assert TOKEN not in text
             assert secret not in text
+
+
+@pytest.mark.parametrize("secret", [{"authorization": TOKEN}, {"headers": {"X-Key": TOKEN}}])
+def test_items_bring_no_credentials_since_they_are_stored_as_they_are(tmp_path: Path, secret: Any) -> None:
+    with running_server() as server, staged(tmp_path, [turn(calls=[ADD]), "3."]) as stage:
+        tools = {"type": "additional_tools", "role": "developer", "tools": [mcp_tool(server)]}
+        question = {"role": "user", "content": "1 + 2?"}
+        response = create(stage, False, input=[tools, question])
+        assert types(response) == ["mcp_list_tools", "mcp_call", "message"]
+        given: Any = {**tools, "tools": [mcp_tool(server, **secret)]}
+        with pytest.raises(openai.BadRequestError) as refused:
+            create(stage, False, input=[given, question])
+        assert refused.value.param == f"input[0].tools[0].{next(iter(secret))}"
+        with pytest.raises(openai.BadRequestError):
+            stage.client().conversations.create(items=[given])
+
+
+async def wonder(ctx: Context) -> str:
+    """Ask an agent that has no functions."""
+    return (await ctx.agents.ask("What?")).text
+
+
+@pytest.mark.parametrize("way", ["agent", "ignored"])
+def test_credentials_are_sealed_of_tools_that_a_stored_response_does_not_have(tmp_path: Path, way: str) -> None:
+    steps = [turn(calls=[call("wonder")]), "It is so.", "Yes."] if way == "agent" else ["Yes."]
+    engine = {"unavailable_tools": "ignore"} if way == "ignored" else {}
+    off: JSON = {"mcp": {"enabled": way == "agent"}}
+    with (
+        running_server(token=TOKEN) as server,
+        staged(tmp_path, steps, section=off, functions=[wonder], engine=engine) as stage,
+    ):
+        tools = [mcp_tool(server, authorization=TOKEN), {"type": "function", "name": "wonder"}]
+        begun = stage.client().responses.create(model="scripted", input="?", tools=tools, background=True)
+        assert done(stage, begun.id)["status"] == "completed"
+        stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file())
+        assert TOKEN.encode() not in stored
 
 
 @BOTH_WAYS

@@ -139,7 +139,10 @@ def _check_within(item: JSON, kind: str, param: str) -> None:
     if kind in item_shapes.WITH_TOOLS:
         for index, tool in enumerate(item["tools"]):
             where = f"{param}.tools[{index}]"
-            tool_shapes.check_tool(tool, read_type(tool, where), where)
+            tool_shapes.check_tool(tool, tool_type := read_type(tool, where), where)
+            for name in tool_shapes.SECRETS.get(tool_type, ()):
+                if tool.get(name):
+                    raise _bad("would be kept with the item: name the tool in 'tools' instead", f"{where}.{name}")
     elif kind == "configuration_update" and item.get("text"):
         check_format(item["text"]["format"], f"{param}.text.format")
 
