@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import openai
 import pytest
 from openai.types.responses import Response
@@ -167,6 +168,21 @@ def test_a_server_is_asked_for_its_tools_once(tmp_path: Path, way: str) -> None:
         assert server.calls == [(1, 2), "it"]
         read = [item for item in stage.requests[-1].items if item["type"].startswith("function_call")]
         assert [item.get("name") for item in read if item["type"] == "function_call"] == ["add", "forget"]
+
+
+@pytest.mark.parametrize("forgotten", ["before the list", "before the call"])
+def test_a_server_that_has_forgotten_its_session_is_greeted_again(tmp_path: Path, forgotten: str) -> None:
+    steps = [turn(calls=[ADD]), "3.", turn(calls=[ADD]), "3."]
+    with running_server(era="greeted") as server, staged(tmp_path, steps) as stage:
+        tools = [mcp_tool(server)]
+        first = create(stage, False, input="1 + 2?", tools=tools)
+        session = {name: server.headers[-1][name] for name in ("mcp-session-id", "mcp-protocol-version")}
+        assert httpx.delete(server.url, headers=session).status_code == 200
+        fields: Any = {"previous_response_id": first.id} if forgotten == "before the call" else {}
+        second = create(stage, False, input="Again?", tools=tools, **fields)
+        assert [types(second)[-2], items(second)[-2]["output"]] == ["mcp_call", "3"]
+        assert server.calls == [(1, 2), (1, 2)]
+        assert server.methods.count("initialize") == 2
 
 
 def test_what_a_server_is_told_is_told_to_nobody_else(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

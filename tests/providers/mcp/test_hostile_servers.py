@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import openai
 import pytest
 from starlette.types import Receive, Scope, Send
 from tests.http.sdk import create, outputs
@@ -125,6 +126,15 @@ async def keep_much(asked: JSON, send: Send) -> None:
     await reply(send, {"jsonrpc": "2.0", "id": asked["id"], "result": result})
 
 
+async def answer_nobody(asked: JSON, send: Send) -> None:
+    message = {"jsonrpc": "2.0", "id": [asked["id"]], "result": {}}
+    await reply(send, b"data: " + json.dumps(message).encode() + b"\n\n", kind="text/event-stream")
+
+
+async def refuse(asked: JSON, send: Send) -> None:
+    await reply(send, {"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32000, "message": "No."}}, 401)
+
+
 DEEDS: dict[str, Answering] = {
     "redirect": redirect,
     "hang": hang,
@@ -132,6 +142,7 @@ DEEDS: dict[str, Answering] = {
     "babble": babble,
     "nest": nest,
     "nonsense": say_nonsense,
+    "answer nobody": answer_nobody,
 }
 
 
@@ -172,3 +183,15 @@ def test_a_call_that_comes_to_nothing_is_told_to_the_model(tmp_path: Path, name:
         assert made["error"]["type"] in {"mcp_protocol_error", "http_error"}
         assert outputs(stage)
         assert response.output_text == "It failed."
+
+
+def test_a_list_may_be_said_to_stay_the_same_for_ever(tmp_path: Path) -> None:
+    with on_socket(server(listing(PLAIN, ttlMs=10**400))) as url, staged(tmp_path, ["Hi."]) as stage:
+        response = create(stage, False, input="?", tools=[mcp_tool(url)])
+        assert [tool["name"] for tool in items(response)[0]["tools"]] == ["act"]
+
+
+def test_credentials_may_be_refused_in_words_of_the_protocol(tmp_path: Path) -> None:
+    refused = pytest.raises(openai.AuthenticationError, match="'calc'")
+    with on_socket(server(refuse)) as url, staged(tmp_path, []) as stage, refused:
+        create(stage, False, input="?", tools=[mcp_tool(url)])

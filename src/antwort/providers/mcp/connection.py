@@ -90,7 +90,7 @@ class McpConnection:
             session = self._session
             try:
                 return await self._ask(method, params, headers, seconds)
-            except McpHttpError as error:
+            except McpError as error:
                 if is_last or session is None or error.http_status not in {400, 404}:
                     raise
                 if self._session == session:  # nobody has greeted it anew meanwhile
@@ -227,9 +227,9 @@ def _settle(clock: asyncio.Timeout) -> None:
 
 def _is_final(error: McpError) -> bool:
     """Tell whether an error is no sign of an older server, which refuses what it does not know."""
-    if not isinstance(error, McpHttpError):
-        return False
-    return error.http_status in {401, 403} or not 400 <= error.http_status < 500
+    if error.http_status in {401, 403}:
+        return True
+    return isinstance(error, McpHttpError) and not 400 <= error.http_status < 500
 
 
 def _declined(result: JSON) -> JSON:

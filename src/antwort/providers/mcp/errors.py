@@ -15,6 +15,9 @@ INTERNAL = -32603
 class McpError(FunctionError):
     """A server has not done what it was asked for."""
 
+    http_status = 0
+    """That of its answer, if it was one of a refusal."""
+
     @property
     def item(self) -> JSON:
         """The error as an item of a call shows it."""
@@ -24,9 +27,10 @@ class McpError(FunctionError):
 class McpProtocolError(McpError):
     """The server has refused a request, or its answer is none of the protocol."""
 
-    def __init__(self, message: str, code: int = INTERNAL) -> None:
+    def __init__(self, message: str, code: int = INTERNAL, status: int = 0) -> None:
         super().__init__(message)
         self.code = code
+        self.http_status = status
 
     @property
     @override
@@ -44,7 +48,7 @@ class McpTimeoutError(McpProtocolError):
 
 
 class McpHttpError(McpError):
-    """The server has refused a request by its status, or could not be reached: that is 0."""
+    """The server has refused a request by its status alone, or could not be reached: that is 0."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         super().__init__(message)

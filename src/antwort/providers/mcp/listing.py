@@ -22,6 +22,8 @@ _LARGEST_LIST = 4 * 1024**2
 _DEEPEST = 40
 """Levels of a schema."""
 _LONGEST_CURSOR = 8_192
+_LONGEST_FRESH = 300_000
+"""Milliseconds for which a list counts that its server says stays the same."""
 
 
 class ListedTool(Struct, frozen=True):
@@ -106,7 +108,9 @@ async def listed_tools(connection: McpConnection, *, most: int, seconds: float) 
 
 
 def _seconds(milliseconds: Any) -> float:
-    return milliseconds / 1000 if isinstance(milliseconds, int | float) and milliseconds > 0 else 0.0
+    if not isinstance(milliseconds, int | float) or milliseconds <= 0:
+        return 0.0
+    return min(milliseconds, _LONGEST_FRESH) / 1000  # an integer may be larger than any float
 
 
 def list_item(label: str, tools: Sequence[ListedTool], error: McpError | None = None) -> OpenedItem:

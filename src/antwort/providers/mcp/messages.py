@@ -82,7 +82,7 @@ class AnswerEvents:
                 await self._take_message(await decoded(data))
 
     async def _take_message(self, message: JSON) -> None:
-        if "method" not in message and message.get("id") in {self._number, None}:
+        if "method" not in message and message.get("id") in (self._number, None):  # of any type
             self.answer = message
             self._on_answer()
         elif "method" in message and message.get("id") is not None:
@@ -101,7 +101,7 @@ async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
                 raise
             message = {}
         if answer.status < 400 or isinstance(message.get("error"), dict):
-            return _result(message)
+            return _result(message, answer.status)
     if answer.status >= 400:
         raise McpHttpError(f"The server answered with the status {answer.status}.", answer.status)
     if answer.status >= 300:
@@ -109,12 +109,12 @@ async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
     raise McpProtocolError("The server has ended its answer without a result.")
 
 
-def _result(message: JSON) -> JSON:
+def _result(message: JSON, status: int = 200) -> JSON:
     error, result = message.get("error"), message.get("result")
     if isinstance(error, dict):
         code = error.get("code")
         words = said(error.get("message")) or "The server has refused the request."
-        raise McpProtocolError(words, code if isinstance(code, int) else -32603)
+        raise McpProtocolError(words, code if isinstance(code, int) else -32603, status if status >= 400 else 0)
     if not isinstance(result, dict):
         raise McpProtocolError("The answer of the server has no result.")
     return result

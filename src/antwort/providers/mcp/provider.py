@@ -27,7 +27,7 @@ from antwort.provider import (
     function,
 )
 from antwort.providers.mcp.connection import McpConnection
-from antwort.providers.mcp.errors import McpError, McpHttpError
+from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
 from antwort.providers.mcp.results import failed, read_result
@@ -38,8 +38,6 @@ _NOBODY = ""
 """The tenant for whom the operator looks whether servers answer."""
 _KEPT = 256
 """Servers, each for one tenant with one set of credentials, of which it is known what they speak."""
-_LONGEST_FRESH = 300.0
-"""Seconds for which a list counts that its server says stays the same."""
 
 
 class ServerPlace(NamedTuple):
@@ -95,7 +93,7 @@ class Mcp(Provider[McpSettings]):
             raise BadRequestError(str(error), param="server_url", code="invalid_value") from None
         except McpError as error:
             self.lists.labels("error").inc()
-            if isinstance(error, McpHttpError) and error.http_status == 401:
+            if error.http_status == 401:
                 raise _refused(asked.label) from None
             return OpenedTool(items=[list_item(asked.label, [], error)])
         self.lists.labels("success").inc()
@@ -173,7 +171,7 @@ class Mcp(Provider[McpSettings]):
         if monotonic() >= server.fresh_until:
             most, seconds = self.settings.max_tools, self.settings.list_timeout
             server.tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
-            server.fresh_until = monotonic() + min(fresh, _LONGEST_FRESH)
+            server.fresh_until = monotonic() + fresh
         return server.tools
 
     def _functions(self, asked: ServerTool, place: ServerPlace, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
