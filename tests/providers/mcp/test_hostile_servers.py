@@ -185,6 +185,44 @@ def test_a_call_that_comes_to_nothing_is_told_to_the_model(tmp_path: Path, name:
         assert response.output_text == "It failed."
 
 
+def slowly(deed: Answering, asked: list[JSON]) -> Answering:
+    """Let a server take half of the time for each answer."""
+
+    async def act(message: JSON, send: Send) -> None:
+        asked.append(message)
+        await asyncio.sleep(0.3)
+        await deed(message, send)
+
+    return act
+
+
+async def go_on(asked: JSON, send: Send) -> None:
+    await reply(send, {"jsonrpc": "2.0", "id": asked["id"], "result": listing(PLAIN, nextCursor="again")})
+
+
+def test_a_list_has_its_time_for_all_pages(tmp_path: Path) -> None:
+    asked: list[JSON] = []
+    with (
+        on_socket(server(slowly(go_on, asked))) as url,
+        staged(tmp_path, ["Hi."], settings={"list_timeout": 0.6}) as stage,
+    ):
+        response = create(stage, False, input="?", tools=[mcp_tool(url)])
+        assert "did not answer within" in items(response)[0]["error"]
+        assert len(asked) < 5
+
+
+def test_a_call_has_its_time_for_all_that_the_server_wants_to_know(tmp_path: Path) -> None:
+    asked: list[JSON] = []
+    steps = [turn(calls=[call("act")]), "It failed."]
+    with (
+        on_socket(server(listing(PLAIN), slowly(ask_for_ever, asked))) as url,
+        staged(tmp_path, steps, settings={"timeout": 0.6}) as stage,
+    ):
+        response = create(stage, False, input="?", tools=[mcp_tool(url)])
+        assert "did not answer within" in items(response)[1]["error"]["message"]
+        assert len(asked) < 5
+
+
 def test_a_list_may_be_said_to_stay_the_same_for_ever(tmp_path: Path) -> None:
     with on_socket(server(listing(PLAIN, ttlMs=10**400))) as url, staged(tmp_path, ["Hi."]) as stage:
         response = create(stage, False, input="?", tools=[mcp_tool(url)])

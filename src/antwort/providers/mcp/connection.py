@@ -8,6 +8,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -41,6 +42,23 @@ _MOST_ROUNDS = 8
 _DECLINED: JSON = {"action": "decline"}
 
 
+class ServerTime:
+    """The time that a server has in all, however many requests it makes of it."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._ends: float | None = None
+
+    def left(self) -> float:
+        """Return the seconds for the next request, all of them for the first; McpTimeoutError if there are none."""
+        now = monotonic()
+        if self._ends is None:
+            self._ends = now + self._seconds
+        if now >= self._ends:
+            raise McpTimeoutError(f"The server did not answer within {self._seconds:g} seconds.")
+        return self._ends - now
+
+
 class McpConnection:
     """Asks one server, with the headers of whoever has named it."""
 
@@ -65,8 +83,9 @@ class McpConnection:
     async def call_tool(self, name: str, arguments: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
         """Call a tool, and return the result. What the server asks meanwhile is declined: there is nobody to ask."""
         params: JSON = {"name": name, "arguments": arguments}
+        time = ServerTime(seconds)
         for _ in range(_MOST_ROUNDS):
-            result = await self._ask_greeted("tools/call", params, headers, seconds)
+            result = await self._ask_greeted("tools/call", params, headers, time.left())
             if result.get("resultType") != "input_required":
                 return result
             params = {"name": name, "arguments": arguments, **_declined(result)}
@@ -118,11 +137,11 @@ class McpConnection:
                 answer = await self._send("POST", request_body(number, method, params), headers, seconds, events)
         except TimeoutError:
             if events.answer is None:
-                raise McpTimeoutError(f"The server did not answer within {seconds:g} seconds.") from None
+                raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
         except BlockedError:
             raise
         except OutboundTimeoutError:
-            raise McpTimeoutError(f"The server did not answer within {seconds:g} seconds.") from None
+            raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
         except OutboundError as error:
             if events.answer is None:
                 raise McpHttpError(str(error)) from None

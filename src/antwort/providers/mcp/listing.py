@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from antwort.provider import JSON, ItemEvent, OpenedItem, printable
-from antwort.providers.mcp.connection import McpConnection
+from antwort.providers.mcp.connection import McpConnection, ServerTime
 from antwort.providers.mcp.errors import McpError, McpProtocolError
 
 LIST = "mcp_list_tools"
@@ -85,8 +85,9 @@ async def listed_tools(connection: McpConnection, *, most: int, seconds: float) 
     """Return the tools of a server, and for how many seconds they stay the same; McpError says why there are none."""
     tools: dict[str, ListedTool] = {}
     cursor, size, fresh = None, 0, 0.0
+    time = ServerTime(seconds)
     for _ in range(_MOST_PAGES):
-        page = await connection.list_page(cursor, seconds)
+        page = await connection.list_page(cursor, time.left())
         given = page.get("tools")
         if not isinstance(given, list):
             raise McpProtocolError("The server has no list of tools.")
