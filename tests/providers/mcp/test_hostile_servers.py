@@ -185,6 +185,21 @@ def test_a_call_that_comes_to_nothing_is_told_to_the_model(tmp_path: Path, name:
         assert response.output_text == "It failed."
 
 
+@pytest.mark.parametrize(("size", "times"), [(1_000, 1), (100_000, 2)])
+def test_only_a_list_of_usual_size_is_kept(tmp_path: Path, size: int, times: int) -> None:
+    asked: list[JSON] = []
+    tools = [{**PLAIN, "name": f"act{number}", "inputSchema": {"description": "x" * size}} for number in range(3)]
+
+    async def say(message: JSON, send: Send) -> None:
+        asked.append(message)
+        await reply(send, {"jsonrpc": "2.0", "id": message["id"], "result": listing(*tools, ttlMs=300_000)})
+
+    with on_socket(server(say)) as url, staged(tmp_path, ["Hi.", "Hi."]) as stage:
+        lists = [items(create(stage, False, input="?", tools=[mcp_tool(url)]))[0]["tools"] for _ in range(2)]
+    assert lists[0] == lists[1]
+    assert len(asked) == times
+
+
 def slowly(deed: Answering, asked: list[JSON]) -> Answering:
     """Let a server take half of the time for each answer."""
 

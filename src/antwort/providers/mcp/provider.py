@@ -38,6 +38,8 @@ _NOBODY = ""
 """The tenant for whom the operator looks whether servers answer."""
 _KEPT = 256
 """Servers, each for one tenant with one set of credentials, of which it is known what they speak."""
+_LARGEST_KEPT = 256 * 1024
+"""Bytes of a list that is kept, if its server says that it stays the same."""
 
 
 class ServerPlace(NamedTuple):
@@ -60,7 +62,8 @@ class _KnownServer:
 
     def __init__(self, connection: McpConnection) -> None:
         self.connection = connection
-        self.tools: list[ListedTool] = []
+        self.tools = b""
+        """Its list as JSON: as objects a list of a hostile server takes twenty times as much."""
         self.fresh_until = -math.inf
 
 
@@ -168,11 +171,13 @@ class Mcp(Provider[McpSettings]):
 
     async def _tools(self, place: ServerPlace, ctx: Context) -> list[ListedTool]:
         server = self._server(place, ctx)
-        if monotonic() >= server.fresh_until:
-            most, seconds = self.settings.max_tools, self.settings.list_timeout
-            server.tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
-            server.fresh_until = monotonic() + fresh
-        return server.tools
+        if monotonic() < server.fresh_until:
+            return msgspec.json.decode(server.tools, type=list[ListedTool])
+        server.tools, most, seconds = b"", self.settings.max_tools, self.settings.list_timeout
+        tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
+        if fresh and len(kept := msgspec.json.encode(tools)) <= _LARGEST_KEPT:
+            server.tools, server.fresh_until = kept, monotonic() + fresh
+        return tools
 
     def _functions(self, asked: ServerTool, place: ServerPlace, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
         functions = []
