@@ -13,6 +13,7 @@ from tests.http.sdk import create, outputs
 from tests.providers.mcp.stage import mcp_tool, on_socket, running_server, staged
 from tests.providers.mcp.test_approvals import items
 
+from antwort.providers.mcp.messages import AnswerEvents
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -248,3 +249,26 @@ def test_credentials_may_be_refused_in_words_of_the_protocol(tmp_path: Path) -> 
     refused = pytest.raises(openai.AuthenticationError, match="'calc'")
     with on_socket(server(refuse)) as url, staged(tmp_path, []) as stage, refused:
         create(stage, False, input="?", tools=[mcp_tool(url)])
+
+
+async def test_others_have_their_turn_while_many_lines_of_nothing_are_read() -> None:
+    turns, found = 0, asyncio.Event()
+
+    async def be_another() -> None:
+        nonlocal turns
+        while not found.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    async def nobody(asked: JSON) -> None:
+        raise AssertionError
+
+    events = AnswerEvents(1, nobody, found.set)
+    another = asyncio.create_task(be_another())
+    await events.take(b"event: message\r\n" + b"\n" * 100_000)
+    assert turns >= 100
+    await events.take(b'data: {"id": 1,\r\nda')
+    await events.take(b'ta: "result": {}}\r\n\r')
+    await events.take(b"\n")
+    await another
+    assert events.answer == {"id": 1, "result": {}}

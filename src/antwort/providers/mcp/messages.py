@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -13,6 +13,8 @@ from antwort.providers.mcp.errors import McpHttpError, McpProtocolError, said
 
 _AT_ONCE = 512 * 1024
 """Bytes that are decoded on the event loop; more takes a thread."""
+_LINES_AT_ONCE = 1000
+"""Lines of a stream after which others have their turn."""
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 OnRequest = Callable[[JSON], Awaitable[None]]
 """Gets what a server wants to know while it answers."""
@@ -65,21 +67,22 @@ class AnswerEvents:
             self._is_stream = begin[:1] not in {b"{", b"["}
         if not self._is_stream or self.answer is not None:
             return
-        searched = len(self._rest)
         self._rest += piece
-        start = 0
-        while (end := self._rest.find(b"\n", searched)) >= 0:
-            await self._take_line(bytes(self._rest[start:end]).rstrip(b"\r"))
-            start = searched = end + 1
-        del self._rest[:start]
+        if b"\n" in piece:
+            lines = bytes(self._rest).split(b"\n")
+            self._rest = bytearray(lines.pop())
+            for start in range(0, len(lines), _LINES_AT_ONCE):
+                await self._take_lines(lines[start : start + _LINES_AT_ONCE])
+                await asyncio.sleep(0)  # there may be very many, of nothing
 
-    async def _take_line(self, line: bytes) -> None:
-        if line.startswith(b"data:"):
-            self._data.append(line[5:].removeprefix(b" "))
-        elif not line and self._data:
-            data, self._data = b"\n".join(self._data), []
-            if data.strip() and self.answer is None:
-                await self._take_message(await decoded(data))
+    async def _take_lines(self, lines: Iterable[bytes]) -> None:
+        for line in lines:
+            if line.startswith(b"data:"):
+                self._data.append(line[5:].rstrip(b"\r").removeprefix(b" "))
+            elif self._data and line in (b"", b"\r"):
+                data, self._data = b"\n".join(self._data), []
+                if data.strip() and self.answer is None:
+                    await self._take_message(await decoded(data))
 
     async def _take_message(self, message: JSON) -> None:
         if "method" not in message and message.get("id") in (self._number, None):  # of any type
