@@ -7,6 +7,7 @@ cannot be enforced by a model server; the model is told about it.
 
 from collections.abc import Callable, Mapping
 from hashlib import sha256
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -28,6 +29,8 @@ TOOL_SEARCH = "tool_search"
 """The type of the tool that finds others. Who executes it, it says itself."""
 LONGEST_NAME = 64
 """Characters of the name of a function."""
+SECRETS: Mapping[str, tuple[str, ...]] = MappingProxyType({"mcp": ("authorization", "headers")})
+"""Fields of tools, by their types, that nobody may keep in the open, whether somebody here has such a tool or not."""
 
 
 class ClientTool(Struct, frozen=True):

@@ -290,8 +290,6 @@ TOOL_SHAPES: Mapping[str, type[Shape]] = MappingProxyType(
 
 _PLAIN = frozenset({"function", "namespace"})
 """Types of tools whose parts are schemas, or tools themselves: only their own fields are looked at."""
-SECRETS: Mapping[str, tuple[str, ...]] = MappingProxyType({"mcp": ("authorization", "headers")})
-"""Fields of tools, by their types, that nobody may keep in the open, whether somebody here has such a tool or not."""
 _FIELDS = {kind: frozenset(shape.__struct_encode_fields__) for kind, shape in TOOL_SHAPES.items()}
 
 

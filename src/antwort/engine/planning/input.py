@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from antwort.errors import BadRequestError
 from antwort.lazy_imports import imported_on_use
 from antwort.types import JSON
-from antwort.wire.client_tools import CALLS, ITEM_PREFIXES, OUTPUTS
+from antwort.wire.client_tools import CALLS, ITEM_PREFIXES, OUTPUTS, SECRETS
 from antwort.wire.field_errors import check_shape, missing_parameter, read_type, unsupported_value, wrong_type
 from antwort.wire.ids import new_id
 from antwort.wire.strict_schemas import check_format
@@ -140,7 +140,7 @@ def _check_within(item: JSON, kind: str, param: str) -> None:
         for index, tool in enumerate(item["tools"]):
             where = f"{param}.tools[{index}]"
             tool_shapes.check_tool(tool, tool_type := read_type(tool, where), where)
-            for name in tool_shapes.SECRETS.get(tool_type, ()):
+            for name in SECRETS.get(tool_type, ()):
                 if tool.get(name):
                     raise _bad("would be kept with the item: name the tool in 'tools' instead", f"{where}.{name}")
     elif kind == "configuration_update" and item.get("text"):

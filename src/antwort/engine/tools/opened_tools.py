@@ -6,7 +6,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec.structs import replace
@@ -17,16 +16,10 @@ from antwort.engine.sealing import Sealer, SealError
 from antwort.engine.tools.targets import JoinedTargets, Target, Toolset, UnopenedTool, describing
 from antwort.errors import APIError, InternalServerError
 from antwort.functions import OpenedFunction, OpenedItem, OpenedTool
-from antwort.lazy_imports import imported_on_use
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
-from antwort.wire.client_tools import LONGEST_NAME, qualified_name
+from antwort.wire.client_tools import LONGEST_NAME, SECRETS, qualified_name
 from antwort.wire.requests import CreateResponse
-
-if TYPE_CHECKING:
-    from antwort.wire import tool_shapes
-else:
-    tool_shapes = imported_on_use("antwort.wire.tool_shapes")
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +63,7 @@ def sealed_tools(plan_tools: Sequence[JSON], toolset: Toolset, sealer: Sealer, t
 
     That is so of tools, too, that a request names and the toolset does not have.
     """
-    secrets = {**tool_shapes.SECRETS, **toolset.secrets}
+    secrets = {**SECRETS, **toolset.secrets}
     return [_sealed(tool, secrets.get(str(tool.get("type")), ()), sealer, tenant) for tool in plan_tools]
 
 
