@@ -1,10 +1,13 @@
 """Source code is cut at its definitions, and what is cut off from them says where it is."""
 
+import sys
+
 import pytest
 
 from antwort.documents.child import parsed
 from antwort.documents.chunking import DocumentChunk, chunked
 from antwort.documents.definitions import definition_name
+from antwort.documents.document import DocumentBuilder
 
 DEFINITIONS = {
     "def steep(leaf):": "steep",
@@ -118,3 +121,33 @@ def test_functions_of_go_and_c_begin_chunks_with_what_is_said_above_them() -> No
     chunks = cut([*c, "}"], "tea.c")
     assert "/* Second is next. */" in beginning(chunks, "b_0 =")
     assert beginning(chunks, "\tc = 1")[0] == "static int second(int water)"
+
+
+def calls_of(lines: list[str]) -> int:
+    """Count the calls, of Python and of C, that cutting source code makes."""
+    builder = DocumentBuilder()
+    builder.add("\n".join(lines), "code")
+    document, count = builder.document(), 0
+
+    def note(_frame: object, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        chunked(document)
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+def test_lines_that_define_something_and_belong_to_the_next_definition_are_looked_at_once() -> None:
+    line = " @Leaf steep() {"
+    assert calls_of([line] * 2000) < 4.5 * calls_of([line] * 500)
+
+
+def test_definitions_within_very_many_long_ones_take_no_more_work_than_what_they_show() -> None:
+    around = [" " * depth + f"def a{depth}(" + "." * 300 for depth in range(60)]
+    inner = [line for number in range(100) for line in (" " * 60 + f"def b{number}():", " " * 61 + "x")]
+    assert calls_of([*around, *inner]) - calls_of(around) < 1000 * 100

@@ -12,6 +12,7 @@ import re
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
+from itertools import islice
 
 from msgspec import Struct
 
@@ -41,10 +42,10 @@ _LONGEST_CONTEXT = 300
 
 
 class TokenRuler:
-    """Where the tokens of a text begin."""
+    """Where the tokens of a text begin, or the first of them: so many at most."""
 
-    def __init__(self, text: str) -> None:
-        self._starts = array("L", (match.start() for match in _TOKEN.finditer(text)))
+    def __init__(self, text: str, most: int | None = None) -> None:
+        self._starts = array("L", (match.start() for match in islice(_TOKEN.finditer(text), most)))
         self._length = len(text)
 
     def count(self, start: int, end: int) -> int:
@@ -106,9 +107,9 @@ class _Header(Struct, frozen=True, gc=False):
         """Return what is shown in front: half of a chunk at most."""
         if not shown:
             return _NO_HEADER
-        text = f"{shown}\n"
-        ruler = TokenRuler(text)
-        if ruler.count(0, len(text)) > (most := size // 2):
+        text, most = f"{shown}\n", size // 2
+        ruler = TokenRuler(text, most + 1)  # there is a header for each definition, with all that it stands in
+        if ruler.count(0, len(text)) > most:
             text = text[: ruler.after(0, most - 1)].rstrip() + "\n" if most > 1 else ""
             ruler = TokenRuler(text)
         return cls(text, ruler.count(0, len(text)))

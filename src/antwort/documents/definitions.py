@@ -58,17 +58,21 @@ def definition_name(line: str, following: str = "") -> str:
     return found["name"] if found else ""
 
 
-def first_attached(lines: Sequence[str], number: int) -> int:
-    """Return the number of the first line of what belongs to the definition on a line."""
-    while number and _ATTACHED.match(lines[number - 1]):
-        number -= 1
-    return number
+def is_attached(line: str) -> bool:
+    """Tell whether a line belongs to the definition below it, if there is one."""
+    return _ATTACHED.match(line) is not None
 
 
 def code_lines(lines: Sequence[str]) -> Iterator[CodeLine]:
     """Tell of each line what it stands in, by how far it is indented."""
     defining = [bool(definition_name(*lines[number : number + 2])) for number in range(len(lines))]
-    beginnings = {first_attached(lines, number) for number, defines in enumerate(defining) if defines}
+    beginnings: set[int] = set()
+    first = 0  # of the lines that belong to what may be defined on the next
+    for number, defines in enumerate(defining):
+        if number and not is_attached(lines[number - 1]):
+            first = number
+        if defines:
+            beginnings.add(first)
     around: list[tuple[int, str]] = []
     for number, line in enumerate(lines):
         indent = len(line) - len(line.lstrip())

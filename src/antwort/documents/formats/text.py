@@ -6,7 +6,7 @@ import json
 import sys
 from typing import Any
 
-from antwort.documents.definitions import definition_name, first_attached
+from antwort.documents.definitions import definition_name, is_attached
 from antwort.documents.detection import decoded
 from antwort.documents.document import DocumentBuilder, UnreadableError, readable
 
@@ -35,10 +35,10 @@ def read_code(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # 
     """Read source code."""
     source = readable(decoded(data)).split("\n")
     lines: list[str] = []
-    size, name = 0, ""
+    size, attached, name = 0, 0, ""
     for line, following in itertools.pairwise([*source, ""]):
         defined = definition_name(line, following) if line[:1].strip() else ""
-        first = first_attached(lines, len(lines)) if defined else len(lines)
+        first = len(lines) - (attached if defined else 0)
         after_empty = first > 0 and not lines[first - 1].strip()
         if after_empty and (defined or (size > _SEVERAL and line[:1].strip())):
             _add_code(lines[:first], name, builder)
@@ -47,6 +47,7 @@ def read_code(data: bytes, filename: str, builder: DocumentBuilder) -> None:  # 
         name = name or defined
         lines.append(line)
         size += len(line) + 1
+        attached = attached + 1 if is_attached(line) else 0
     _add_code(lines, name, builder)
 
 
