@@ -67,6 +67,13 @@ async def test_a_language_that_is_not_installed_is_named_with_its_package() -> N
     )
 
 
+async def test_a_page_that_cannot_be_recognised_leaves_the_others() -> None:
+    strip = samples.pdf(*PAGES, height=LOW).replace(b"[0 650 612 792]", b"[0 0 60 8000]", 1)  # too long for tesseract
+    found = await read(DocumentParser(ocr=OcrOptions(languages=["eng"])), samples.scanned(strip, 1, 2))
+    assert lines(found) == PAGES[1:]
+    assert found.warnings[0].startswith("The pictures that fill page 1 were not read. tesseract broke off: ")
+
+
 async def test_recognising_ends_in_time_and_the_pages_that_are_left_are_named() -> None:
     found = await read(DocumentParser(ocr=OcrOptions(seconds=0.0)), samples.scanned(samples.pdf(*PAGES), 1, 3))
     assert lines(found) == [PAGES[1]]

@@ -30,6 +30,8 @@ class PictureReader:
         self._request = request
         self._end = time.monotonic() + request.seconds
         self._languages = ""
+        self._is_able = True
+        """Its languages are installed: a page that cannot be read says nothing of the next one."""
         self.problem = ""
         """Why a page could not be read, a sentence; the last one counts."""
 
@@ -43,7 +45,7 @@ class PictureReader:
             return None
         try:
             self._languages = self._languages or self._chosen()
-            return None if self.problem else self._recognised(_picture(page), min(left, _PAGE_SECONDS))
+            return self._recognised(_picture(page), min(left, _PAGE_SECONDS)) if self._is_able else None
         except subprocess.TimeoutExpired:
             self.problem = f"Recognising a page takes longer than {min(left, _PAGE_SECONDS):.0f} seconds."
         except OSError as error:
@@ -56,6 +58,7 @@ class PictureReader:
         there = [line.strip() for line in done.stdout.decode(errors="replace").splitlines()[1:]]
         known = [name for name in there if name not in {"osd", "equ", "snum"} and "/" not in name]
         if missing := [name for name in self._request.languages if name not in there]:
+            self._is_able = False
             packages = " ".join(f"tesseract-ocr-{name.replace('_', '-')}" for name in missing)
             self.problem = f"tesseract lacks languages of `ocr_languages`; install them: apt-get install {packages}."
         chosen = self._request.languages or (known if len(known) <= _FEW else [_USUAL])
