@@ -5,6 +5,7 @@ import contextlib
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import tempfile
@@ -771,6 +772,18 @@ async def test_an_image_that_was_spoilt_is_a_clear_error_and_never_shows_what_be
         assert await executed(things, "print(len(open('g').read()))", "two") == "36000\n"
         things._delete(things.at("one"))
         assert await executed(things, "import os; print(os.listdir())") == "[]\n"
+
+
+@pytest.mark.usefixtures("images")
+async def test_an_image_that_only_had_a_second_name_for_a_while_is_served_again(tmp_path: Path) -> None:
+    async with opened(tmp_path) as things:
+        await executed(things, "open('f', 'w').write('tea')")
+        os.link(image := image_of(things.at("one")), kept := tmp_path / "kept")
+        with pytest.raises(ServiceUnavailableError, match="cannot be mounted"):
+            await executed(things, "print(open('f').read())")
+        kept.unlink()
+        assert stat.S_IMODE(image.stat().st_mode) == 0o600
+        assert await executed(things, "print(open('f').read())") == "tea\n"
 
 
 async def test_two_servers_that_want_one_image_see_the_same_or_the_second_is_told(tmp_path: Path, images: str) -> None:

@@ -23,6 +23,7 @@ from antwort.sandbox.copying import make_alike
 from antwort.sandbox.images import (
     KEPT_BACK,
     OWN_FILES,
+    check_content,
     check_image,
     grow,
     image_size,
@@ -194,11 +195,12 @@ class Images(DiskKind):
         try:
             with open(disk.image, "rb", opener=_unlinked) as image:
                 try:
-                    check_image(image.fileno(), disk.number)
+                    check_content(image.fileno(), disk.number)
                 except OSError:
                     if os.fstat(image.fileno()).st_ino == self._inodes.get(disk.folder):
                         spoil(image.fileno())
                     raise
+                check_image(image.fileno(), disk.number)
         except FileNotFoundError:
             _refuse_missing(disk.folder)
             raise

@@ -57,6 +57,12 @@ def check_image(opened: int, number: UUID) -> None:
     about = os.fstat(opened)
     if not stat.S_ISREG(about.st_mode) or about.st_uid != os.geteuid() or about.st_nlink > 1:
         raise OSError(errno.EPERM, "its image was made by somebody else")
+    check_content(opened, number)
+
+
+def check_content(opened: int, number: UUID) -> None:
+    """Raise OSError if what is in an open file is not the image of that number, whoever has it."""
+    about = os.fstat(opened)
     if not stat.S_IMODE(about.st_mode):
         raise OSError(errno.EPERM, "its image was overwritten while it was mounted")
     block = _superblock(opened)
