@@ -166,6 +166,7 @@ class SqliteVectors(VectorDatabase):
     @override
     async def search(self, name: str, query: Query) -> list[Hit]:
         rows = await self._all(name, query.tenant, query.vector_store_id, query.vector)
+        rows = [(hit, vector) for hit, vector in rows if hit.file_id not in query.without]
         if query.filter is not None:
             rows = [(hit, vector) for hit, vector in rows if matches(query.filter, hit.attributes)]
         return await asyncio.to_thread(found, rows, query)

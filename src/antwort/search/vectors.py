@@ -115,6 +115,8 @@ class Query:
     """How much the ranks of both searches count, vector first; the same if nobody says."""
     vector_store_id: str = ""
     """Needed in a shared collection only."""
+    without: Sequence[str] = ()
+    """Files of which no chunk is wanted; none takes the place of another's."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -210,14 +210,14 @@ class Searcher:
 
         Where the same chunk takes the places of others, more is asked for; there is an end to that.
         """
-        query = replace(look, tenant=store.tenant, vector_store_id=store.id)
+        hidden = frozenset[str]() if store.early_results else store.unfinished
+        query = replace(look, tenant=store.tenant, vector_store_id=store.id, without=tuple(sorted(hidden)))
         while True:
             hits = await self._hits(store, query)
             got = len(hits)
             if store.windows:
                 hits = await self._whole(store, hits)
             found: dict[tuple[str, str], RankedChunk] = {}
-            hidden = frozenset[str]() if store.early_results else store.unfinished
             for one in (RankedChunk(store, hit) for hit in hits if hit.file_id not in hidden):
                 found.setdefault(one.key, one)
             if len(found) >= wanted or got < query.limit or query.limit >= _MOST:

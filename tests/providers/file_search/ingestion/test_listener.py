@@ -492,6 +492,22 @@ async def test_what_is_written_of_a_file_is_found_when_all_of_it_is_unless_the_s
         assert await asyncio.to_thread(found) == [file_id]
 
 
+async def test_other_files_are_found_while_very_much_of_a_large_one_is_written(
+    stage: IngestionStage, address: Path, embeddings: EmbeddingServer
+) -> None:
+    store, file_id = attached(stage, "water")
+    large = stage.upload("tea leaves")
+    stores, near = stage.client.vector_stores, array("f", embeddings.vector("tea", DIMENSIONS)).tobytes()
+    async with worker(address) as ask:
+        await job_of(ask)
+        await ask(messages.Write([NewChunk(0, "water", [VECTOR])]))
+        await ask(DONE)
+        await asyncio.to_thread(stores.files.create, store, file_id=large)
+        await job_of(ask)
+        await ask(messages.Write([NewChunk(number, f"tea {number}", [near]) for number in range(1001)]))
+        assert [hit.file_id for hit in await asyncio.to_thread(stores.search, store, query="tea")] == [file_id]
+
+
 async def test_a_file_that_is_given_up_while_it_is_written_is_no_longer_noted(
     stage: IngestionStage, address: Path
 ) -> None:

@@ -5,6 +5,7 @@ import math
 import os
 import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -345,6 +346,12 @@ class VectorBackendContract:
         least = sorted(alone.values())[1]
         bound = await store.search(STORE, Query(TENANT, near(4), "live foxes", least_likeness=least - 1e-6))
         assert [hit.id for hit in bound] == [hit.id for hit in hits if alone[hit.id] >= least - 1e-6]
+
+    async def test_chunks_of_files_that_are_not_wanted_take_no_places(self, store: VectorDatabase) -> None:
+        chunks = [chunk(number, "foxes", file="file-2" if number == 4 else "file-1") for number in range(5)]
+        await store.upsert(STORE, chunks)
+        for query in (Query(TENANT, near(0)), Query(TENANT, text="foxes"), Query(TENANT, near(0), "foxes")):
+            assert ids(await store.search(STORE, replace(query, limit=1, without=("file-0", "file-1")))) == [4]
 
     # --- attributes ---
 

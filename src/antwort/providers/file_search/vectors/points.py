@@ -174,6 +174,8 @@ def chunk_scope(name: str, query: Query) -> JSON:
     found = scope(name, query.tenant, query.vector_store_id)
     if query.filter is not None:
         found["must"].append(where(query.filter))
+    if query.without:
+        found["must_not"] = [_equals("file_id", file_id) for file_id in query.without]
     return found
 
 

@@ -201,6 +201,8 @@ def scope(name: str, tenant: str, vector_store_id: str, file_id: str | None = No
 def query_scope(name: str, query: Query) -> Part:
     """Return the condition of a query."""
     own, values = scope(name, query.tenant, query.vector_store_id)
+    if query.without:
+        own, values = sql.SQL("{} AND file_id <> ALL(%s)").format(own), [*values, list(query.without)]
     if query.filter is None:
         return own, values
     part, more = _condition(query.filter)
