@@ -1,5 +1,6 @@
 """Servers of the operator, which requests name by their labels."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,9 @@ from tests.http.sdk import create
 from tests.providers.mcp.stage import TOKEN, nowhere, running_server, staged
 from tests.providers.mcp.test_approvals import items, types
 
+from antwort import Antwort
+from antwort.config import Config
+from antwort.providers.mcp.provider import Mcp
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -53,3 +57,17 @@ def test_a_label_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         with pytest.raises(openai.BadRequestError, match="there is 'wiki'") as error:
             create(stage, False, input="Hi", tools=[CALC])
         assert error.value.param == "tools[0].server_url"
+
+
+def test_a_check_names_allowed_tools_that_a_server_does_not_have(tmp_path: Path) -> None:
+    async def examined(settings: JSON) -> list[str]:
+        provider = Mcp.from_settings({"servers": {"calc": settings}})
+        async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[provider]):
+            return [*await provider.examine()]
+
+    with running_server() as server:
+        assert asyncio.run(examined({"url": server.url})) == []
+        problems = asyncio.run(examined({"url": server.url, "allowed_tools": ["forget", "forgot"]}))
+    assert problems == [
+        "servers.calc.allowed_tools: the server has no tool 'forgot'; it has add, forget, fail, picture, point, much"
+    ]

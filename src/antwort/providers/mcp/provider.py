@@ -40,6 +40,10 @@ _KEPT = 256
 """Servers, each for one tenant with one set of credentials, of which it is known what they speak."""
 _LARGEST_KEPT = 256 * 1024
 """Bytes of a list that is kept, if its server says that it stays the same."""
+_NAMED = 10
+"""Tools of a server that the operator is told of where one is missing."""
+_LONGEST_FRESH = 300.0
+"""Seconds for which a list counts that its server says stays the same."""
 
 
 class ServerPlace(NamedTuple):
@@ -108,7 +112,7 @@ class Mcp(Provider[McpSettings]):
         """Call a tool of an MCP server that the request names."""
         options = ctx.options
         if "server_url" not in options:
-            raise FunctionError("It is only there by the tools of MCP servers that a request names.")
+            raise FunctionError('The request names no MCP server: its tools need {"type": "mcp", "server_label": …}.')
         given, headers = _arguments(arguments), dict[str, str]()
         for argument, header in options["in_headers"].items():
             if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
@@ -130,10 +134,18 @@ class Mcp(Provider[McpSettings]):
         problems = []
         for label in self.settings.servers:
             asked = ServerTool(label, None, {}, None, None, None)
+            place = self._place(asked)
             try:
-                await self._tools(self._place(asked), Context(_NOBODY))
+                names = [tool.name for tool in await self._tools(place, Context(_NOBODY))]
             except (McpError, OutboundError) as error:
                 problems.append(f"servers.{label}: {error}")
+                continue
+            known = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
+            problems += [
+                f"servers.{label}.allowed_tools: the server has no tool '{name}'; it has {known or 'none'}"
+                for name in place.allowed or ()
+                if name not in names
+            ]
         return problems
 
     def _place(self, asked: ServerTool) -> ServerPlace:
