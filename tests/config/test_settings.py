@@ -1,6 +1,8 @@
 from pathlib import Path
+from typing import Literal
 
 import pytest
+import yaml
 from pydantic import Field, SecretStr, ValidationError
 
 from antwort.config import Settings
@@ -114,6 +116,18 @@ def test_an_empty_secret_file_key_counts_as_not_given() -> None:
 
 def test_a_section_without_content_is_empty() -> None:
     assert Search.model_validate({"limits": None}).limits == Limits()
+
+
+def test_the_word_off_needs_no_quotes_though_it_is_false_in_yaml() -> None:
+    class Reading(Settings):
+        ocr: Literal["auto", "off"] | None = "auto"
+        size: Literal["small", "large"] = "small"
+
+    given = yaml.safe_load("ocr: off")
+    assert given == {"ocr": False}
+    assert Reading.model_validate(given).ocr == "off"
+    with pytest.raises(ValidationError, match="'small' or 'large'"):
+        Reading.model_validate({"size": False})
 
 
 def test_errors_do_not_show_the_input() -> None:

@@ -5,7 +5,7 @@ import types
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, TypeAlias, Union, get_args, get_origin
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from pydantic import (
@@ -148,6 +148,8 @@ class Settings(BaseModel):
         for name, field in cls.model_fields.items():
             if values.get(name, ...) is None and is_model(field.annotation):
                 values[name] = {}
+            elif values.get(name) is False and _has_off(field.annotation):
+                values[name] = "off"  # which is what YAML reads as false
         for name in secret_fields(cls):
             _read_secret(values, name)
         return values
@@ -178,6 +180,12 @@ class Seldom:
         self, section: type[Settings], _: GetCoreSchemaHandler
     ) -> core_schema.PlainValidatorFunctionSchema:
         return core_schema.no_info_plain_validator_function(section.model_validate)
+
+
+def _has_off(annotation: Any) -> bool:
+    """Tell whether a value of this type may be the word `off`, and may not be false."""
+    kinds = alternatives(annotation)
+    return bool not in kinds and any(get_origin(kind) is Literal and "off" in get_args(kind) for kind in kinds)
 
 
 def _read_secret(values: dict[str, Any], name: str) -> None:
