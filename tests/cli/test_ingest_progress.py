@@ -107,6 +107,19 @@ def test_the_time_left_is_told_as_one_says_it(files: list[LocalFile], clock: Clo
     assert f" {left} left" in out.getvalue()
 
 
+def test_no_time_left_is_guessed_from_small_files_that_came_first(tmp_path: Path, clock: Clock) -> None:
+    for name, size in (("note.md", 40), ("scan.pdf", 10_000)):
+        (tmp_path / name).write_bytes(b"x" * size)
+    out = io.StringIO()
+    note, scan = (LocalFile(tmp_path / name, name) for name in ("note.md", "scan.pdf"))
+    shown = ShownProgress([note, scan], out, now=clock)
+    shown.see(note, state(embedded=1, chunks=1))
+    shown.end(FileReport("note.md", "completed", "file-1", chunks=1))
+    clock.now = 30.0
+    shown.see(scan, state("reading"))
+    assert out.getvalue() == "antwort: 1 of 2 files, 1 chunk, 0.0 a second; scan.pdf: reading\n"
+
+
 def test_what_names_of_files_could_do_to_a_terminal_is_not_done(tmp_path: Path, clock: Clock) -> None:
     file = LocalFile(tmp_path / "gone", "\x1b[2Jbad.md")
     terminal = Terminal()

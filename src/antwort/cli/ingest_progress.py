@@ -16,6 +16,8 @@ _EVERY, _EVERY_LINE = 0.1, 30.0
 """Seconds between two pictures of a terminal, and between two lines elsewhere."""
 _SURE = 1.0
 """Seconds before which no rate is told."""
+_ENOUGH = 0.05
+"""Part of all bytes before which no time left is told, unless a file says how far it is: small files come first."""
 _CLEAR = "\r\x1b[K"
 
 
@@ -118,8 +120,9 @@ class ShownProgress(UploadWatcher):
         parts = [f"{self._ended:,} of {self._files:,} files"]
         chunks, elapsed = self._chunks + sum(one.embedded for one in self._states.values()), now - self._began
         if chunks and elapsed >= _SURE:
-            parts.append(f"{chunks:,} chunks, {chunks / elapsed:.1f} a second")
-        if (part := self._part) > 0 and elapsed >= _SURE:
+            parts.append(f"{chunks:,} chunk{'' if chunks == 1 else 's'}, {chunks / elapsed:.1f} a second")
+        least = 0.0 if any(one.part for one in self._states.values()) else _ENOUGH
+        if (part := self._part) > least and elapsed >= _SURE:
             parts.append(f"{_duration(elapsed * (1 - part) / part)} left")
         text = ", ".join(parts)
         state = self._states.get(self._last)
