@@ -42,8 +42,6 @@ _LARGEST_KEPT = 256 * 1024
 """Bytes of a list that is kept, if its server says that it stays the same."""
 _NAMED = 10
 """Tools of a server that the operator is told of where one is missing."""
-_LONGEST_FRESH = 300.0
-"""Seconds for which a list counts that its server says stays the same."""
 
 
 class ServerPlace(NamedTuple):
