@@ -174,6 +174,8 @@ def test_an_expression_leaves_nothing(code: str) -> None:
         "setattr(asyncio, 'x', 1)",
         "Variable.size",
         "with a as b: pass",
+        "exec('a' + chr(61) + '1')",
+        "globals().setdefault('a', 1)",
         "1" * 1001,
     ],
 )

@@ -216,7 +216,9 @@ _LOOKED_AT = 100_000
 """Characters of a program that are looked at before it runs."""
 _IMPORT = re.compile(r"^[ \t]*(?:import\s+([^\n#;]+)|from\s+([\w.]+)\s+import\b)", re.MULTILINE)
 _NEEDS = re.compile("|".join(f"(?:{lack.source})" for lack in LACKS) + f"|{_MISSING_NAMES}", re.MULTILINE)
-_MAY_DEFINE = re.compile(r"[\n\r;:\\]|(?<![=!<>])=(?!=)|[<>]{2}=|\b(?:import|from|del|global)\b|ariable|attr\b|__")
+_MAY_DEFINE = re.compile(
+    r"[\n\r;:\\]|(?<![=!<>])=(?!=)|[<>]{2}=|\b(?:import|from|del|globals?|locals|vars|eval|exec)\b|ariable|attr\b|__"
+)
 """What stands in every program that leaves something: names of its own, or another state of those that there are."""
 _NO_MODULE = re.compile(r"No module named '([\w.]+)'")
 _NO_NAME = re.compile(r"cannot import name '(\w+)' from '(\w+)'|module '(\w+)' has no attribute '(\w+)'")
