@@ -4,8 +4,8 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
-from itertools import chain
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 
 import msgspec
 from msgspec.structs import replace
@@ -13,8 +13,9 @@ from msgspec.structs import replace
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Context
 from antwort.engine.sealing import Sealer, SealError
+from antwort.engine.tools.prepared_tools import asked, latest_first
 from antwort.engine.tools.targets import JoinedTargets, Target, Toolset, UnopenedTool, describing
-from antwort.errors import APIError, InternalServerError
+from antwort.errors import APIError
 from antwort.functions import OpenedFunction, OpenedItem, OpenedTool
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
@@ -36,7 +37,7 @@ async def open_tools(
     `past` is all that the response reads, in order. An APIError of who opens a tool refuses the request, and names the
     tool; without `refuses` its functions are not there.
     """
-    opening = [_opened(unopened, _latest_first(past), ctx) for unopened in toolset.unopened]
+    opening = [_opened(unopened, latest_first(past), ctx) for unopened in toolset.unopened]
     opened = await asyncio.gather(*opening, return_exceptions=True)
     targets: dict[str, Target] = {}
     found: list[tuple[UnopenedTool, OpenedTool]] = []
@@ -98,18 +99,8 @@ async def _opened(unopened: UnopenedTool, items: Iterable[JSON], ctx: Context) -
     open_tool = getattr(unopened.executor, "open_tool", None)
     if open_tool is None:
         return OpenedTool()
-    try:
-        opened: OpenedTool = await open_tool(unopened.spec.name, unopened.tool, items, ctx)
-    except (APIError, asyncio.CancelledError, GeneratorExit):
-        raise
-    except BaseException as error:  # it may be anybody's
-        logger.exception("a tool of the type '%s' cannot be opened", unopened.tool.get("type"))
-        raise InternalServerError("A tool cannot be opened. The server's log says why.", param="type") from error
-    return opened
-
-
-def _latest_first(past: Sequence[Sequence[JournalEntry]]) -> Iterable[JSON]:
-    return (entry.item for entry in chain.from_iterable(map(reversed, reversed(past))))
+    opened: Callable[[], Awaitable[OpenedTool]] = partial(open_tool, unopened.spec.name, unopened.tool, items, ctx)
+    return await asked(opened, unopened.tool, "opened")
 
 
 def _free_name(function: OpenedFunction, toolset: Toolset, taken: dict[str, Target], *, is_shared: bool) -> str | None:

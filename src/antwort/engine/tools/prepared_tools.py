@@ -2,8 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 from antwort.context import Context
 from antwort.engine.tools.targets import Target, Toolset
@@ -12,6 +14,8 @@ from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 
 logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 
 async def prepared_tools(
@@ -32,7 +36,7 @@ async def prepared_tools(
         for name in toolset.together(named):
             target = toolset.targets[name]
             try:
-                tool = await _prepared(target, _latest_first(past), ctx)
+                tool = await _prepared(target, latest_first(past), ctx)
             except APIError as error:
                 if refuses:
                     raise _at(error, target, tools) from error
@@ -46,17 +50,28 @@ async def _prepared(target: Target, items: Iterable[JSON], ctx: Context) -> Mapp
     prepare = getattr(target.executor, "prepare_tool", None)
     if prepare is None or target.spec is None or target.options is None:
         return target.options
+    prepared: Callable[[], Awaitable[Mapping[str, object]]] = partial(
+        prepare, target.spec.name, target.options, items, ctx
+    )
+    return await asked(prepared, target.options, "prepared")
+
+
+async def asked(ask: Callable[[], Awaitable[T]], tool: Mapping[str, object], done: str) -> T:
+    """Return what an executor answers about a tool of a request; `done` is what is done to the tool.
+
+    InternalServerError if the executor fails otherwise than by an APIError.
+    """
     try:
-        tool: Mapping[str, object] = await prepare(target.spec.name, target.options, items, ctx)
+        return await ask()
     except (APIError, asyncio.CancelledError, GeneratorExit):
         raise
     except BaseException as error:  # it may be anybody's
-        logger.exception("a tool of the type '%s' cannot be prepared", target.options.get("type"))
-        raise InternalServerError("A tool cannot be prepared. The server's log says why.", param="type") from error
-    return tool
+        logger.exception("a tool of the type '%s' cannot be %s", tool.get("type"), done)
+        raise InternalServerError(f"A tool cannot be {done}. The server's log says why.", param="type") from error
 
 
-def _latest_first(past: Sequence[Sequence[JournalEntry]]) -> Iterable[JSON]:
+def latest_first(past: Sequence[Sequence[JournalEntry]]) -> Iterable[JSON]:
+    """Return the items of all that a response reads, the newest first."""
     return (entry.item for entry in chain.from_iterable(map(reversed, reversed(past))))
 
 
