@@ -17,10 +17,10 @@ from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router, build_routes
 from antwort.backends.build import AllowedTools
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
-from antwort.concurrency.closing import Closing
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.load import ServerLoad
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
+from antwort.concurrency.undisturbed import Closing
 from antwort.config import (
     AgentConfig,
     BackendConfig,

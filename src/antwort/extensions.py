@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from antwort.backends.errors import excerpt, reported_error
     from antwort.backends.http.limits import AnswerLimits
     from antwort.backends.http.remote import AnswerReader, EventReader, RemoteBackend
-    from antwort.concurrency.queues import Queue
+    from antwort.concurrency.slots import Queue
     from antwort.config import BackendConfig, Choice, ExtensionKind, Settings
     from antwort.errors import BadGatewayError
     from antwort.files.base import Blobs
@@ -169,7 +169,7 @@ _HOME = {
         "EventReader",
         "RemoteBackend",
     ),
-    "antwort.concurrency.queues": ("Queue",),
+    "antwort.concurrency.slots": ("Queue",),
     "antwort.config": (
         "BackendConfig",
         "Choice",

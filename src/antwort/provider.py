@@ -12,9 +12,8 @@ from starlette.responses import Response
 from antwort.concurrency.child_processes import ChildProcess, tied
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.load import MUCH, ServerLoad
-from antwort.concurrency.queues import Queue, QueueFullError, Queues
 from antwort.concurrency.single_flight import SingleFlight
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import Queue, QueueFullError, Queues, Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
@@ -114,9 +113,9 @@ from antwort.text.partial_reading import (
     whole_characters,
 )
 from antwort.types import JSON
-from antwort.web.downloads import asked_range, content_response, file_response, media_type
+from antwort.web.answers import asked_range, content_response, file_response, media_type
+from antwort.web.requests import Upload, open_upload
 from antwort.web.routes import Example, Route
-from antwort.web.uploads import Upload, open_upload
 
 __all__ = [
     "JSON",

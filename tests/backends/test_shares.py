@@ -8,7 +8,7 @@ import pytest
 
 from antwort.backends.errors import BUSY
 from antwort.backends.http.transport import Reply, Transport
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
 from antwort.config import BackendConfig
 from antwort.errors import ServiceUnavailableError
 

@@ -5,8 +5,8 @@ import contextlib
 
 import pytest
 
-from antwort.concurrency.closing import Closing
 from antwort.concurrency.contained_tasks import end_tasks, left_behind
+from antwort.concurrency.undisturbed import Closing
 
 FOR_EVER = 3600.0
 

@@ -9,8 +9,7 @@ from contextlib import suppress
 
 import pytest
 
-from antwort.concurrency.queues import MOST_WAITING, Queue, QueueFullError, Queues
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import MOST_WAITING, Queue, QueueFullError, Queues, Slots
 
 ROUNDS = 300 if os.environ.get("ANTWORT_TEST_FULL") else 30
 

@@ -3,8 +3,7 @@
 import asyncio
 import contextvars
 
-from antwort.concurrency.deadline import Deadline
-from antwort.concurrency.stragglers import MOMENT, Stragglers
+from antwort.concurrency.deadline import MOMENT, Deadline, Stragglers
 
 who: contextvars.ContextVar[str] = contextvars.ContextVar("who", default="nobody")
 

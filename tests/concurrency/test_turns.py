@@ -3,7 +3,7 @@
 import asyncio
 import time
 
-from antwort.concurrency.turns import Pace
+from antwort.concurrency.large_work import Pace
 
 PATIENCE = 60.0
 

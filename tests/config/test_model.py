@@ -9,7 +9,7 @@ import yaml
 from pydantic import BaseModel, SecretStr, ValidationError
 
 from antwort import FunctionRegistry
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
 from antwort.config import (
     AgentConfig,
     ApiKeyConfig,

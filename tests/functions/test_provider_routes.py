@@ -20,7 +20,7 @@ from tests.concurrency.test_large_work import TURNS, ticking
 from typing_extensions import override
 
 from antwort import Antwort
-from antwort.concurrency.turns import Turns
+from antwort.concurrency.large_work import Turns
 from antwort.config import Config
 from antwort.functions.output import Stop, answer_text, may_take_long
 from antwort.provider import Provider, route

@@ -7,10 +7,10 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
 from antwort.context import Context
 from antwort.functions import FunctionRegistry, Provider, function, route
-from antwort.web.asgi_scope import CONTEXT
+from antwort.web.requests import CONTEXT
 
 PATIENCE = 60.0
 

@@ -11,7 +11,7 @@ from tests.runs.embedded import TENANT, Embedded, embedded, text_of
 from tests.runs.processes import ServerProcess
 from tests.runs.steady_model import steady_model
 
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
 from antwort.functions import FunctionSpec
 from antwort.runs.background import Takeover, TakeoverQueue
 from antwort.testing import Gate, call, lint_response, lint_stream, matching, turn

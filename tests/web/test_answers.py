@@ -4,7 +4,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from antwort.web.answers import send_json
-from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
+from antwort.web.requests import EXCHANGE, WHOLE_BODY
 
 
 @pytest.mark.parametrize(("scope", "messages"), [({}, 2), ({EXCHANGE: object()}, 1)])

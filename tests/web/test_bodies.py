@@ -27,7 +27,7 @@ from antwort.server.hosts import AllowedHosts
 from antwort.server.observation import Observation
 from antwort.server.router import Router
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn
-from antwort.web.bodies import read_body, require_json
+from antwort.web.requests import read_body, require_json
 
 
 def receiving(*messages: Any) -> Any:

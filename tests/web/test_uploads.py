@@ -5,7 +5,7 @@ from starlette.requests import Request
 from starlette.types import Message
 
 from antwort.errors import BadRequestError, UnsupportedMediaTypeError
-from antwort.web.uploads import open_upload
+from antwort.web.requests import open_upload
 
 FORM = (
     b'--b\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nuser_data\r\n'

@@ -14,7 +14,7 @@ from antwort.config import Config, EngineConfig, ServerConfig
 from antwort.errors import BadRequestError
 from antwort.testing import ScriptedBackend, running
 from antwort.types import JSON
-from antwort.web.bodies import ValueCount, check_values
+from antwort.web.requests import ValueCount, check_values
 
 MOST = ServerConfig().max_values
 ASK: JSON = {"model": "scripted", "input": "Hi"}

@@ -11,7 +11,7 @@ from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
 from antwort.backends.resilience import BackendWrapper, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
-from antwort.concurrency.queues import Queue, Queues
+from antwort.concurrency.slots import Queue, Queues
 from antwort.config import DIALECTS, BackendConfig, Config
 from antwort.errors import ConfigError, did_you_mean
 from antwort.lazy_imports import imported_on_use

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-from antwort.concurrency.queues import Queue
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import Queue, Slots
 
 _IDLE = 60.0
 """Seconds after which a thread that has nothing to do ends."""

@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from antwort.concurrency.queues import MOST_WAITING
+from antwort.concurrency.slots import MOST_WAITING
 from antwort.config.defaults import TENANTS
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import is_network

@@ -7,9 +7,8 @@ from typing import Any
 import msgspec
 
 from antwort.backends import ModelRouter, estimate_tokens
-from antwort.concurrency.large_work import LargeWork, is_large
-from antwort.concurrency.queues import Queues
-from antwort.concurrency.turns import Pace
+from antwort.concurrency.large_work import LargeWork, Pace, is_large
+from antwort.concurrency.slots import Queues
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context
 from antwort.context.values import Values

@@ -14,10 +14,9 @@ from msgspec.structs import replace
 
 from antwort.callables import HandlerKind
 from antwort.concurrency.contained_tasks import ContainedTask, TimeLimit, call_contained, end_tasks
-from antwort.concurrency.queues import Queues
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.large_work import Turns
+from antwort.concurrency.slots import Queues, Slots
 from antwort.concurrency.threads import WorkerThreads
-from antwort.concurrency.turns import Turns
 from antwort.config.defaults import FunctionDefaults
 from antwort.context import Context, Progress
 from antwort.context.agents import SubAgents

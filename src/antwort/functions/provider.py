@@ -26,8 +26,7 @@ from prometheus_client.registry import Collector
 from typing_extensions import TypeVar, Unpack, override
 
 from antwort.concurrency.load import ServerLoad
-from antwort.concurrency.queues import Queues
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import Queues, Slots
 from antwort.config import AgentConfig, LoadedConfig, Settings, validate_settings
 from antwort.context import Context
 from antwort.context.http_client import HttpClient

@@ -12,14 +12,14 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
+from antwort.concurrency.large_work import Turns
 from antwort.concurrency.threads import WorkerThreads
-from antwort.concurrency.turns import Turns
 from antwort.context.http_client import HttpClient
 from antwort.errors import PermissionDeniedError
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, answer_text, may_take_long
 from antwort.web.answers import as_api_error, error_response, json_response
-from antwort.web.asgi_scope import DENIED, EXCHANGE, REQUEST_ID, ROUTE, authenticated, authorize, method_label
+from antwort.web.requests import DENIED, EXCHANGE, REQUEST_ID, ROUTE, authenticated, authorize, method_label
 from antwort.web.routes import Match, Route, RouteTable, no_route
 
 logger = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from typing import Any, Self, cast, overload
 from typing_extensions import TypeVar, Unpack, override
 
 from antwort.concurrency.contained_tasks import SpawnedTasks
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.config import ApprovalPolicy
 from antwort.config.defaults import FUNCTIONS, FunctionDefaults

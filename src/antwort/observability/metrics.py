@@ -13,7 +13,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
-from antwort.concurrency.queues import Queue, Queues
+from antwort.concurrency.slots import Queue, Queues
 from antwort.errors import DefinitionError
 from antwort.observability.quick_metrics import QuickCounter, QuickHistogram
 

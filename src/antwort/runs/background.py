@@ -10,8 +10,7 @@ from typing import TypeVar
 from msgspec import Struct
 from typing_extensions import override
 
-from antwort.concurrency.queues import Queue
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import Queue, Slots
 from antwort.engine.engine import Engine
 from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError

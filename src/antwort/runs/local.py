@@ -16,7 +16,7 @@ import msgspec
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.concurrency.large_work import is_large
-from antwort.concurrency.queues import Queues
+from antwort.concurrency.slots import Queues
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found
 from antwort.engine.journal import Journal

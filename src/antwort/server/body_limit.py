@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 from starlette.types import Message, Receive, Scope
 
 from antwort.errors import PayloadTooLargeError, ServiceUnavailableError
-from antwort.web.bodies import ValueCount
+from antwort.web.requests import ValueCount
 
 SMALL = 64 * 1024
 """Bytes of a body that do not count: as many as a connection may have in its buffers anyway."""

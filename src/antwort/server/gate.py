@@ -22,7 +22,7 @@ from antwort.server.pages import AllowedPages
 from antwort.server.refusals import Refusals
 from antwort.server.router import Router
 from antwort.web.answers import as_api_error, error_response
-from antwort.web.asgi_scope import CONTEXT, DENIED, REQUEST_ID, ROUTE, named_headers
+from antwort.web.requests import CONTEXT, DENIED, REQUEST_ID, ROUTE, named_headers
 
 _ANSWER = "antwort.answer"
 """The key of the ASGI scope under which the gate keeps what was sent."""

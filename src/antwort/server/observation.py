@@ -9,7 +9,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from antwort.observability import Metrics, Tracer
 from antwort.observability.logs import READABLE, log_context
 from antwort.observability.quick_metrics import CounterSeries, HistogramSeries
-from antwort.web.asgi_scope import CONTEXT, ROUTE, method_label
+from antwort.web.requests import CONTEXT, ROUTE, method_label
 from antwort.wire.ids import random_digits
 
 HEADER = b"x-request-id"

@@ -10,8 +10,8 @@ from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.functions.provider_routes import ProviderRoutes
 from antwort.web.answers import json_response
-from antwort.web.asgi_scope import CONTEXT, ROUTE, authorize
 from antwort.web.parameters import check_query
+from antwort.web.requests import CONTEXT, ROUTE, authorize
 from antwort.web.routes import AsgiRoute, Route, RouteTable, no_route
 
 _BASE = "/v1"

@@ -12,8 +12,7 @@ from pydantic_core import ErrorDetails, from_json
 from starlette.requests import Request
 
 from antwort.errors import BadRequestError, DefinitionError, NotFoundError
-from antwort.web.asgi_scope import named_headers
-from antwort.web.bodies import require_json
+from antwort.web.requests import named_headers, require_json
 from antwort.wire.field_errors import (
     Kind,
     beyond_limit,

@@ -40,7 +40,7 @@ from antwort.observability import Metrics, NoTracer
 from antwort.server.api import passthrough
 from antwort.server.api.passthrough import Forwarded, Passthrough, read_forwarded
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
-from antwort.web.asgi_scope import CONTEXT
+from antwort.web.requests import CONTEXT
 
 MESSAGES: Any = [{"role": "user", "content": "Say hello."}]
 CHAT = {"model": "scripted", "messages": MESSAGES}

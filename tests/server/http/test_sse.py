@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 from typing_extensions import override
 
-from antwort.concurrency.stragglers import Straggler, Stragglers
+from antwort.concurrency.deadline import Straggler, Stragglers
 from antwort.server.http.exchange import Exchange
 from antwort.server.http.flow_control import FlowControl
 from antwort.server.http.sse import DONE, LARGE, EventStream, Heartbeats, frame, while_connected
-from antwort.web.asgi_scope import EXCHANGE
+from antwort.web.requests import EXCHANGE
 
 
 class Client:

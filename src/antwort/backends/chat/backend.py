@@ -16,7 +16,7 @@ from antwort.backends.http.transport import Transport
 from antwort.backends.tokens import TokenEndpoint
 from antwort.backends.usage import ChatUsage, chat_usage
 from antwort.concurrency.large_work import is_large
-from antwort.concurrency.queues import Queue
+from antwort.concurrency.slots import Queue
 from antwort.config import BackendConfig, Settings
 from antwort.types import JSON
 

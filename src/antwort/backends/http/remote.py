@@ -30,7 +30,7 @@ from antwort.backends.known_models import KnownModels, read_models
 from antwort.backends.passages import unmade
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork, is_large
-from antwort.concurrency.queues import Queue
+from antwort.concurrency.slots import Queue
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
 from antwort.http1.client import Parts

@@ -18,8 +18,7 @@ from msgspec import Struct
 from antwort import __version__
 from antwort.backends.errors import BROKEN, BUSY, DISCONNECTED, TIMEOUT, UNREACHABLE, StalledError
 from antwort.backends.http.limits import AnswerLimits
-from antwort.concurrency.queues import Queue, QueueFullError
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import Queue, QueueFullError, Slots
 from antwort.config import BackendConfig
 from antwort.config.secrets import is_secret_name
 from antwort.errors import (

@@ -11,7 +11,7 @@ from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.backends.responses.request import SEALED_THOUGHTS, count_body, responses_body
 from antwort.backends.tokens import TokenEndpoint
 from antwort.concurrency.large_work import is_large
-from antwort.concurrency.queues import Queue
+from antwort.concurrency.slots import Queue
 from antwort.config import BackendConfig, Settings
 from antwort.errors import BadRequestError
 from antwort.types import JSON

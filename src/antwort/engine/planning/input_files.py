@@ -17,8 +17,7 @@ from msgspec.structs import replace
 from antwort.backends.base import FileReading
 from antwort.backends.chat.request import begins_as_text, decoded_file, is_text_file
 from antwort.concurrency.large_work import MUCH, LargeWork
-from antwort.concurrency.queues import Queue, QueueFullError
-from antwort.concurrency.slots import Slots
+from antwort.concurrency.slots import Queue, QueueFullError, Slots
 from antwort.context import Context
 from antwort.context.http_client import HttpClient
 from antwort.documents.document import UnreadableError

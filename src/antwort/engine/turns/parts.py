@@ -5,9 +5,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from antwort.backends import ModelRouter
-from antwort.concurrency.large_work import LargeWork
-from antwort.concurrency.stragglers import Stragglers
-from antwort.concurrency.turns import Pace
+from antwort.concurrency.deadline import Stragglers
+from antwort.concurrency.large_work import LargeWork, Pace
 from antwort.config import EngineConfig
 from antwort.context.values import Values
 from antwort.engine.calls.answers import QuestionAnswer

@@ -15,8 +15,8 @@ from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
+from antwort.concurrency.deadline import Stragglers
 from antwort.concurrency.large_work import LargeWork
-from antwort.concurrency.stragglers import Stragglers
 from antwort.context.scopes import RESPONSES_WRITE
 from antwort.engine.planning.links import CheckUrl, check_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
@@ -25,8 +25,7 @@ from antwort.observability import Metrics, Tracer
 from antwort.server.api.description import examples
 from antwort.server.http.sse import while_connected
 from antwort.types import JSON
-from antwort.web.asgi_scope import authenticated, named_headers
-from antwort.web.bodies import check_values, read_body, require_json
+from antwort.web.requests import authenticated, check_values, named_headers, read_body, require_json
 from antwort.web.routes import AsgiRoute
 from antwort.wire.field_errors import no_json
 from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest

@@ -25,8 +25,6 @@ from antwort.server.http.sse import DONE, EventStream, Heartbeats, Tail, frame, 
 from antwort.storage.base import ACTIVE
 from antwort.types import JSON
 from antwort.web.answers import send_json, send_struct
-from antwort.web.asgi_scope import CONTEXT, EXCHANGE, named_headers
-from antwort.web.bodies import read_body, require_json
 from antwort.web.parameters import (
     After,
     Before,
@@ -38,6 +36,7 @@ from antwort.web.parameters import (
     Stream,
     unknown_cursor,
 )
+from antwort.web.requests import CONTEXT, EXCHANGE, named_headers, read_body, require_json
 from antwort.web.routes import AsgiRoute, Route
 from antwort.wire.answers import DeletedResponse, InputTokens, ItemList, ResponseList
 from antwort.wire.requests import (

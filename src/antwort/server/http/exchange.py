@@ -10,7 +10,7 @@ import msgspec
 from starlette.types import ASGIApp, Message, Scope
 
 from antwort.server.http.flow_control import FlowControl, Waiters
-from antwort.web.asgi_scope import EXCHANGE, WHOLE_BODY
+from antwort.web.requests import EXCHANGE, WHOLE_BODY
 
 logger = logging.getLogger(__name__)
 

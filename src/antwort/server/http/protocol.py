@@ -26,7 +26,7 @@ from antwort.server.http.client_connections import NO_ROOM
 from antwort.server.http.common_state import CommonState
 from antwort.server.http.exchange import STATUS_LINES, Exchange
 from antwort.server.http.flow_control import HIGH_WATER_LIMIT, FlowControl
-from antwort.web.asgi_scope import HEADERS
+from antwort.web.requests import HEADERS
 
 
 def new_parser(protocol: asyncio.Protocol) -> httptools.HttpRequestParser:

@@ -11,11 +11,11 @@ from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 from typing_extensions import override
 
-from antwort.concurrency.stragglers import Stragglers
+from antwort.concurrency.deadline import Stragglers
 from antwort.errors import ServiceUnavailableError
 from antwort.server.http.exchange import BODY_FOLLOWS, Exchange
 from antwort.storage.base import StoredEvent
-from antwort.web.asgi_scope import EXCHANGE
+from antwort.web.requests import EXCHANGE
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"

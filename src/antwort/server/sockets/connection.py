@@ -28,7 +28,7 @@ from antwort.server.http.sse import GRACE, Heartbeats
 from antwort.server.sockets.memory import Memory
 from antwort.storage.base import ACTIVE
 from antwort.web.answers import as_api_error
-from antwort.web.bodies import check_values
+from antwort.web.requests import check_values
 from antwort.wire.field_errors import no_json
 from antwort.wire.requests import CreateResponse, decode_create
 

@@ -23,7 +23,7 @@ from antwort.server.readiness import ServerState
 from antwort.server.refusals import Refusals
 from antwort.server.sockets.connection import TEXTS, Caller, Connection, Served
 from antwort.web.answers import as_api_error, error_response
-from antwort.web.asgi_scope import named_headers
+from antwort.web.requests import named_headers
 
 _KEY = "openai-insecure-api-key."
 """How browsers, which cannot set headers, send an API key: as the name of a subprotocol."""
