@@ -636,6 +636,32 @@ async def test_a_folder_has_more_room_when_its_limit_is_raised(tmp_path: Path) -
     await asyncio.to_thread(check, tmp_path)
 
 
+@pytest.mark.usefixtures("loop")
+async def test_an_image_grows_although_the_kernel_takes_its_time_to_unmount_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, SandboxLimits(disk_bytes=4 * MB, disk_files=100)) as things:
+        await executed(things, "open('f', 'w').write('tea')")
+        image = image_of(things.at("one"))
+    await gone(tmp_path)
+    find = ["losetup", "--find", "--show", str(image)]
+    made = await asyncio.to_thread(subprocess.run, find, capture_output=True, check=True)
+    device = made.stdout.decode().strip()
+    is_mounted, answers = LoopImages._is_mounted, []
+
+    def seen(self: LoopImages, image: Path) -> bool:
+        answers.append(is_mounted(self, image))
+        if len(answers) == 2:
+            subprocess.run(["losetup", "--detach", device], check=True)
+        return answers[-1]
+
+    monkeypatch.setattr(LoopImages, "_is_mounted", seen)
+    async with opened(tmp_path, SandboxLimits(disk_bytes=40 * MB, disk_files=100)) as things:
+        code = "open('g', 'wb').write(bytes(35 << 20)); print(open('f').read())"
+        assert await executed(things, code) == "tea\n"
+    assert answers[:2] == [True, True]
+
+
 async def test_a_program_that_serves_files_and_has_ended_is_started_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

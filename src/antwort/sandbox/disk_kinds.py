@@ -178,7 +178,8 @@ class Images(DiskKind):
             check_image(image, disk.number)
             whole = image_size(disk.size, disk.files, kept_back=self.kept_back)
             too_small = disk.image.stat().st_size < whole
-            if (too_small or not is_clean(image)) and not self._is_mounted(disk.image):
+            is_free = self._becomes_free(disk.image) if too_small else not self._is_mounted(disk.image)
+            if is_free and (too_small or not is_clean(image)):
                 mend(disk.image)
                 if too_small:
                     grow(disk.image, whole)
@@ -257,6 +258,14 @@ class Images(DiskKind):
 
     def _check(self) -> None:
         """Raise OSError if images cannot be mounted in this way here."""
+
+    def _becomes_free(self, image: Path) -> bool:
+        """Tell whether an image is mounted nowhere, or not for much longer: the kernel takes its time to unmount it."""
+        for _ in range(_TRIES):
+            if not self._is_mounted(image):
+                return True
+            time.sleep(_PAUSE)
+        return False
 
     @abstractmethod
     def _mount(self, image: Path, folder: Path, opened: int) -> None:
