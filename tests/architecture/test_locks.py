@@ -7,6 +7,8 @@ import tomllib
 from importlib.metadata import packages_distributions
 from pathlib import Path
 
+from tests.support.source import own_source
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -59,8 +61,8 @@ def _last_name(function: ast.expr) -> str | None:
 def imported() -> list[set[str]]:
     """Return the names on PyPI of what the source imports; several where a module is spread over packages."""
     modules: set[str] = set()
-    for path in (ROOT / "src").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+    for module in own_source().modules:
+        for node in module.nodes:
             if isinstance(node, ast.Import):
                 modules |= {alias.name.partition(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.module is not None:

@@ -4,7 +4,8 @@ import ast
 from pathlib import Path
 
 import pytest
-from scripts.structure import MEASURES, ROOT, Module, Source, import_share
+from scripts.structure import MEASURES, Module, Source, import_share
+from tests.support.source import own_source
 
 BARS = {
     "twice": 0,
@@ -18,14 +19,9 @@ BARS = {
 """How many places each measure may find."""
 
 
-@pytest.fixture(scope="module")
-def source() -> Source:
-    return Source(ROOT)
-
-
 @pytest.mark.parametrize("measure", BARS)
-def test_no_measure_finds_more_than_it_may(source: Source, measure: str) -> None:
-    places = [f"{place.text} ({place.weight})" for place in MEASURES[measure][1](source)]
+def test_no_measure_finds_more_than_it_may(measure: str) -> None:
+    places = [f"{place.text} ({place.weight})" for place in MEASURES[measure][1](own_source())]
 
     assert len(places) <= BARS[measure], "\n".join(places)
 
