@@ -5,6 +5,7 @@ from typing import Literal
 
 from msgspec import Struct
 
+from antwort.documents.language import language_of
 from antwort.documents.ocr import NO_OCR, OcrRequest
 from antwort.lazy_imports import compiled_on_use
 
@@ -59,6 +60,11 @@ class Document(Struct, frozen=True):
     """What of the file is not in the text, each a sentence."""
     has_pictures: bool = False
     """Some of it is in pictures whose text could be recognised."""
+
+    @property
+    def language(self) -> str:
+        """The language it is written in, as ISO 639-1 writes it; empty if that cannot surely be told."""
+        return language_of(self.text)
 
     def with_warnings(self) -> str:
         """Return the text, and behind it what is not in it, for whoever is told nothing else."""

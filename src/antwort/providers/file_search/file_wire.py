@@ -115,6 +115,11 @@ class VectorStoreFile(BaseModel):
     last_error: FileProblem | None
     attributes: dict[str, str | int | float | bool]
     chunking_strategy: ChunkingShown
+    language: str | None = Field(
+        default=None,
+        description="What it is written in, such as `de`; null if that cannot surely be told, or is not known yet. Not "
+        "OpenAI's.",
+    )
     status_details: StatusDetails | None = Field(
         default=None,
         description="How far it is, while it is `in_progress`; if something of it was not read, what. Not OpenAI's.",
@@ -134,6 +139,7 @@ class VectorStoreFile(BaseModel):
             last_error=None if problem is None else FileProblem(code=problem["code"], message=problem["message"]),
             attributes=value.attributes,
             chunking_strategy=ChunkingShown(static=sizes),
+            language=(value.indexed.language if value.indexed is not None else "") or None,
             status_details=StatusDetails.of(file, progress),
         )
 

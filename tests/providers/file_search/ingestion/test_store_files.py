@@ -84,6 +84,30 @@ def test_what_is_not_read_of_a_file_is_told_with_its_status(
         assert [record.getMessage() for record in caplog.records] == [f"'part.pdf': {warning}"]
 
 
+def test_the_language_of_a_file_is_told_and_filtered_by(tmp_path: Path, settings: dict[str, Any]) -> None:
+    german = "Der Vertrag kann von beiden Seiten mit einer Frist von drei Monaten schriftlich gekündigt werden."
+    with ingesting(tmp_path, settings) as stage, stage.worker():
+        store = stage.client.vector_stores.create()
+        files = [stage.upload(text, name) for text, name in ((german, "a.txt"), (german, "b.txt"), ("KX-1", "c.txt"))]
+        given: list[dict[str, str | float | bool]] = [{"kind": "lease"}, {"language": "nl"}, {}]
+        for file_id, attributes in zip(files, given, strict=True):
+            stage.client.vector_stores.files.create(store.id, file_id=file_id, attributes=attributes)
+        done = [stage.settled(store.id, file_id) for file_id in files]
+        assert [(one.model_extra or {})["language"] for one in done] == ["de", "de", None]
+        assert [one.attributes for one in done] == given
+
+        def found_in(language: str) -> list[tuple[str, object]]:
+            wanted: Any = {"type": "eq", "key": "language", "value": language}
+            results = stage.client.vector_stores.search(store.id, query="Kündigung", filters=wanted)
+            return [(hit.file_id, hit.attributes) for hit in results]
+
+        assert found_in("de") == [(files[0], {"language": "de", "kind": "lease"})]
+        assert found_in("nl") == [(files[1], {"language": "nl"})]  # whoever says it is believed
+        for file_id in files[:2]:
+            stage.client.vector_stores.files.update(file_id, vector_store_id=store.id, attributes={"kind": "other"})
+        assert [file_id for file_id, _ in sorted(found_in("de"))] == sorted(files[:2])
+
+
 def test_the_text_of_pictures_is_found(tmp_path: Path, settings: dict[str, Any]) -> None:
     pages = ["Green tea is steeped for two minutes.", "Oolong is steeped for three minutes."]
     with ingesting(tmp_path, settings) as stage, stage.worker():

@@ -37,6 +37,7 @@ from antwort.providers.file_search.ingestion.store_files import (
     StoreFileValue,
     not_attached,
     record_id,
+    with_language,
 )
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
@@ -139,8 +140,8 @@ class AttachedFiles:
                 await self.queue.check_stays(store.tenant, store.id, file_id)
                 if file.status == "in_progress":
                     break
-                if file.value.indexed is not None:
-                    await self._stores.set_attributes(store, file_id, attributes)
+                if (indexed := file.value.indexed) is not None:
+                    await self._stores.set_attributes(store, file_id, with_language(attributes, indexed.language))
                 changed = msgspec.structs.replace(file.value, attributes=dict(attributes))
                 if await self.store_files.change(file, changed):
                     return await self.get(store, file_id)

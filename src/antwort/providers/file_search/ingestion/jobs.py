@@ -7,6 +7,7 @@ import zlib
 from array import array
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -23,6 +24,7 @@ from antwort.providers.file_search.ingestion.store_files import (
     FileProgress,
     Indexed,
     StoreFile,
+    with_language,
 )
 from antwort.providers.file_search.store_record import VectorStoreRecord, is_away
 from antwort.providers.file_search.vector_stores import VectorStores
@@ -53,6 +55,7 @@ class Work:
         self.pages = 0
         self.chunks: int | None = None
         """How many there will be, as soon as the file is read."""
+        self.language = ""
         self.written = 0
         self.is_marked = False
         """Its store knows that a part of it is written."""
@@ -62,6 +65,11 @@ class Work:
         """What is in the store is what will be written, so that it need not be removed before."""
         self.met_outage = False
         """The vector database was away: that is no fault of the file, and no attempt at it."""
+
+    @property
+    def attributes(self) -> dict[str, Any]:
+        """What the chunks of the file have."""
+        return with_language(self.file.value.attributes, self.language)
 
     @property
     def job(self) -> Job:
@@ -166,9 +174,9 @@ class IngestionJobs:
         pieces = await files.read(work.store.tenant, file_id, offset=offset, length=PIECE)
         return b"".join([piece async for piece in pieces])
 
-    async def cut(self, work: Work, pages: int, checks: Sequence[int]) -> int:
+    async def cut(self, work: Work, pages: int, checks: Sequence[int], language: str = "") -> int:
         """Note what was read; return how many of the first chunks are written already, by an attempt that broke off."""
-        work.pages, work.chunks = pages, len(checks)
+        work.pages, work.chunks, work.language = pages, len(checks), language
         self._on_pages(pages)
         indexed = work.file.value.indexed
         if indexed is not None and indexed.chunks > len(checks):  # it is read in another way than then
@@ -191,7 +199,7 @@ class IngestionJobs:
                     sure = sizes[:-_UNSURE]
                     return len(sure), sum(sure)
                 text = found[id_].text.encode()
-                if [zlib.crc32(text)] != checks[number : number + 1] or found[id_].attributes != value.attributes:
+                if [zlib.crc32(text)] != checks[number : number + 1] or found[id_].attributes != work.attributes:
                     return 0, 0
                 sizes.append(len(text))
         return 0, 0
@@ -220,7 +228,7 @@ class IngestionJobs:
         """Note that a file is searchable, where its chunks stand, and what of it was not read."""
         value, store = work.file.value, work.store
         indexed = Indexed(
-            value.sha256, work.written, work.usage_bytes, value.chunking, pages=work.pages, warnings=list(warnings)
+            value.sha256, work.written, work.usage_bytes, value.chunking, work.pages, list(warnings), work.language
         )
         kept = {"places": places, "headings": headings}
         async with self._current(work):
@@ -362,7 +370,7 @@ def _point(work: Work, chunk: NewChunk, vector: list[float]) -> Chunk:
         value.file_id,
         value.filename,
         chunk.index,
-        value.attributes,
+        work.attributes,
         store.tenant,
         store.id,
     )

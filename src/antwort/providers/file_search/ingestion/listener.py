@@ -165,8 +165,8 @@ class _WorkerConnection:
         match request:
             case messages.Read(offset):
                 return await jobs.read(work, offset)
-            case messages.Cut(pages, checks):
-                return await jobs.cut(work, pages, checks)
+            case messages.Cut(pages, checks, language):
+                return await jobs.cut(work, pages, checks, language)
             case messages.Write(chunks, tokens):
                 await jobs.write(work, chunks, tokens)
             case messages.Renew():

@@ -85,6 +85,8 @@ class Cut(Struct, tag="cut", frozen=True):
     pages: int
     checks: list[int]
     """Of each chunk the CRC-32 of its text."""
+    language: str = ""
+    """What the file is written in, as ISO 639-1 writes it; empty if that is not known."""
 
 
 class Write(Struct, tag="write", frozen=True):

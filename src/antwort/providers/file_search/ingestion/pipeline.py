@@ -61,7 +61,7 @@ class FilePipeline:
         self._queues.several = self._queues.several or job.several_tenants
         document = await self._read(server, job)
         chunks = await self._cut(document, job)
-        written = await server.ask(_cut(chunks))
+        written = await server.ask(_cut(chunks, await asyncio.to_thread(lambda: document.language)))
         async with contextlib.aclosing(self._made(document, chunks[written:], job)) as batches:
             async for made in batches:
                 await server.ask(made)
@@ -158,9 +158,9 @@ def _batches(chunks: Sequence[DocumentChunk], most: float) -> Iterator[list[Docu
         yield batch
 
 
-def _cut(chunks: Sequence[DocumentChunk]) -> messages.Cut:
+def _cut(chunks: Sequence[DocumentChunk], language: str) -> messages.Cut:
     checks = [zlib.crc32(chunk.text.encode()) for chunk in chunks]
-    return messages.Cut(max((chunk.last_page or 0 for chunk in chunks), default=0), checks)
+    return messages.Cut(max((chunk.last_page or 0 for chunk in chunks), default=0), checks, language)
 
 
 def _complete(chunks: Sequence[DocumentChunk], warnings: list[str]) -> messages.Complete:

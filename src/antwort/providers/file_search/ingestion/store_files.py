@@ -51,6 +51,13 @@ class Indexed(Struct, frozen=True):
     pages: int = 0
     warnings: list[str] = []
     """What of the file was not read."""
+    language: str = ""
+    """What it is written in, as ISO 639-1 writes it; empty if that is not known."""
+
+
+def with_language(attributes: Mapping[str, Any], language: str) -> dict[str, Any]:
+    """Return the attributes that chunks have: those of the file, and its language if none of them says that."""
+    return {"language": language, **attributes} if language else dict(attributes)
 
 
 class ChunkPosition(Struct, frozen=True, gc=False):

@@ -12,6 +12,7 @@ import struct
 import sys
 import uuid
 from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -19,7 +20,17 @@ import msgspec
 import qdrant_edge as edge
 
 from antwort.providers.file_search.vectors.embedded.folder import FolderLock
-from antwort.providers.file_search.vectors.embedded.keywords import KeywordScope, KeywordSearch
+from antwort.providers.file_search.vectors.embedded.keywords import (
+    LANGUAGES,
+    STEMMED,
+    KeywordScope,
+    KeywordSearch,
+    language_of_field,
+    rarest,
+    stemmed_as,
+    text_field,
+    text_index,
+)
 from antwort.providers.file_search.vectors.embedded.open_collections import (
     FLAGS,
     INDEXES,
@@ -138,12 +149,14 @@ class DatabaseWorker:
         for _, vector, _ in points:
             _check(found, vector)
         self._keywords.forget(name)  # there is more to come before it is written
-        payloads = [_by_kind(payload) for _, _, payload in points]
+        payloads = [_by_kind(_by_language(payload)) for _, _, payload in points]
         written = [edge.Point(id_, vector, payload) for (id_, vector, _), payload in zip(points, payloads, strict=True)]
         found.shard.update(edge.UpdateOperation.upsert_points(written))
         if found.indexed or not _is_small(found.shard):
             if not found.indexed.issuperset(fields):
-                everything, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, with_payload=sorted(KINDS)))
+                everything, _ = found.shard.scroll(
+                    edge.ScrollRequest(limit=_ALL, with_payload=[*sorted(KINDS), STEMMED])
+                )
                 payloads = [point.payload or {} for point in everything]
             _index(found, [*fields, *(path for payload in payloads for path in _paths(payload))])
         if last:
@@ -160,6 +173,7 @@ class DatabaseWorker:
         """Replace the attributes of points."""
         found, payload = self._collections.get(name), {kind: {} for kind in KINDS} | _by_kind(payload)
         found.shard.update(edge.UpdateOperation.set_payload_by_filter(_filter(condition), payload))
+        self._set_language(found, _filter(condition), stemmed_as(payload["attributes"]))
         if found.indexed:
             _index(found, _paths(payload))
         self._written(name, found, 0)
@@ -175,16 +189,20 @@ class DatabaseWorker:
         opened, where = self._collections.get(name), _filter(condition)
         vector, text, limit, fields = wish["vector"], wish["text"], wish["limit"], wish["fields"]
 
-        def asked(query: Any) -> list[tuple[str, float, JSON]]:
-            points = opened.shard.query(edge.QueryRequest(limit, query=query, filter=where, with_payload=fields))
-            return [(str(point.id), point.score, point.payload or {}) for point in points]
+        def asked(query: Any, condition: edge.Filter = where, scale: float = 1.0) -> list[tuple[str, float, JSON]]:
+            points = opened.shard.query(edge.QueryRequest(limit, query=query, filter=condition, with_payload=fields))
+            return [(str(point.id), scale * point.score, point.payload or {}) for point in points]
 
         found = []
         if vector is not None:
             _check(opened, vector)
             found.append(asked(edge.Query.Nearest(vector)))
         if text is not None and "text" in opened.indexed:
-            found.append(asked(edge.TextQuery("text", text)))
+            worded = [
+                asked(edge.TextQuery(field, text), condition, scale)
+                for field, condition, scale in _fields_of_words(opened, where)
+            ]
+            found.append(sorted(chain(*worded), key=lambda one: -one[1])[:limit])
         elif text is not None:
             own = KeywordScope(name, repr(wish["scope"]), _filter(wish["scope"]))
             scored = self._keywords.search(
@@ -220,6 +238,17 @@ class DatabaseWorker:
         empty = sum(hit.count for hit in texts.hits if int(hit.value) == 0)
         return chunks - empty, len(files.hits), sum(int(hit.value) * hit.count for hit in texts.hits)
 
+    def _set_language(self, found: OpenCollection, wanted: edge.Filter, language: str) -> None:
+        """Have the words of points read in another language, if they are of another one than before."""
+        points, _ = found.shard.scroll(edge.ScrollRequest(limit=_ALL, filter=wanted, with_payload=["text", STEMMED]))
+        for point in points:
+            payload = point.payload or {}
+            if payload.get(STEMMED, "") != language:
+                new = {STEMMED: language, text_field(language): payload.get("text", "")}
+                found.shard.update(edge.UpdateOperation.set_payload([point.id], new))
+                if found.indexed:
+                    _index(found, _paths(new))
+
     def _written(self, name: str, found: OpenCollection, gone: int) -> None:
         self._keywords.forget(name)
         found.shard.flush()
@@ -228,6 +257,34 @@ class DatabaseWorker:
             del self._stale[name]
             found.shard.optimize()
         self._collections.weigh(name)
+
+
+def _by_language(payload: JSON) -> JSON:
+    """Return a payload with its text once more, if it is of a language that is stemmed in a way of its own."""
+    language = stemmed_as(payload["attributes"])
+    return payload | {STEMMED: language, text_field(language): payload["text"]} if language else payload
+
+
+def _fields_of_words(opened: OpenCollection, where: edge.Filter) -> list[tuple[str, edge.Filter, float]]:
+    """Return where the words of texts are looked for: for each language its field, a condition and a scale of scores.
+
+    Each index knows only how rare a word is among the texts of its language. The scale makes the rarest words of all
+    of them count the same, as they would in one.
+    """
+    languages = [language for language in LANGUAGES if text_field(language) in opened.indexed]
+    if not languages:
+        return [("text", where, 1.0)]
+    most = rarest(opened.shard.count(edge.CountRequest()))
+    others = edge.Filter(must=[where], must_not=[_stemmed(language) for language in languages])
+    found = [("text", others, 1.0)]
+    for language in languages:
+        few = opened.shard.count(edge.CountRequest(filter=edge.Filter(must=[_stemmed(language)])))
+        found.append((text_field(language), edge.Filter(must=[where, _stemmed(language)]), most / rarest(few)))
+    return found
+
+
+def _stemmed(language: str) -> edge.FieldCondition:
+    return edge.FieldCondition(STEMMED, match=edge.MatchValue(language))
 
 
 def _payloads(shard: edge.EdgeShard, ids: Sequence[str], fields: list[str]) -> dict[str, JSON]:
@@ -258,14 +315,8 @@ def _index(found: OpenCollection, fields: Sequence[str]) -> None:
 def _schema(field: str) -> Any:
     if field == "tenant":
         return edge.KeywordIndexParams(is_tenant=True)
-    if field == "text":
-        return edge.TextIndexParams(
-            tokenizer=edge.TokenizerType.Word,
-            lowercase=True,
-            stopwords=edge.Language.English,
-            stemmer=edge.SnowballParams(edge.SnowballLanguage.English),
-            scoring=True,
-        )
+    if (language := language_of_field(field)) is not None:
+        return text_index(language)
     if field == "text_bytes":
         return edge.IntegerIndexParams(lookup=True, range=False)
     return edge.PayloadSchemaType.Float if field.startswith(f"{NUMBERS}.") else edge.PayloadSchemaType.Keyword
@@ -291,7 +342,10 @@ def _kind(value: Any) -> str:
 
 
 def _paths(payload: JSON) -> list[str]:
-    return [attribute_path(kind, key) for kind in sorted(KINDS & payload.keys()) for key in payload[kind]]
+    """Return the fields of a payload that have an index when its collection is no longer small."""
+    language = payload.get(STEMMED)
+    words = [STEMMED, text_field(language)] if language else []
+    return [*words, *(attribute_path(kind, key) for kind in sorted(KINDS & payload.keys()) for key in payload[kind])]
 
 
 def _filter(condition: Mapping[str, Any]) -> edge.Filter:
