@@ -69,10 +69,14 @@ async def test_a_command_and_what_it_starts_stand_back_behind_the_server(kind: t
     assert done.stdout.split() == [niceness, niceness]
 
 
+@pytest.mark.parametrize("limits", [SandboxLimits(), SandboxLimits(niceness=NICENESS + 2)])
 @pytest.mark.parametrize("kind", [Sandbox, BareHost])
-async def test_a_command_that_goes_on_computing_stands_back_further(kind: type[Sandbox], folder: Path) -> None:
-    least = min(19, os.getpriority(os.PRIO_PROCESS, 0) + LEAST)
-    done = await kind().run(["sh", "-c", f'while [ "$(nice)" -lt {least} ]; do :; done; nice'], folder)
+async def test_a_command_that_goes_on_computing_stands_back_further(
+    kind: type[Sandbox], limits: SandboxLimits, folder: Path
+) -> None:
+    least = min(19, os.getpriority(os.PRIO_PROCESS, 0) + limits.niceness)
+    waiting = f'while [ "$(nice)" -lt {least} ]; do :; done; nice'
+    done = await kind().run(["sh", "-c", waiting], folder, limits=limits)
     assert (done.ending, done.stdout) == ("exit", b"%d\n" % least)
 
 

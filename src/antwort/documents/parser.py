@@ -14,6 +14,7 @@ from antwort.documents.document import Document, UnreadableError
 from antwort.documents.ocr import NO_OCR, OcrOptions
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox import BareHost, Ending, Finished, Sandbox, SandboxLimits
+from antwort.sandbox.limits import NICENESS
 from antwort.sandbox.places import python_places, system_places
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,7 @@ class DocumentParser:
             memory=limits.memory,
             processes=32,
             output_bytes=limits.output_bytes,
+            niceness=NICENESS,  # it is one of few, in its turn, and would stand still beside others that are busy
         )
         self._host: Sandbox | None = None
         self._choosing = asyncio.Lock()

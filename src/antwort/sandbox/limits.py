@@ -40,6 +40,8 @@ class SandboxLimits(Struct, frozen=True):
     """Of files in `/tmp` and `/dev/shm`, in each of them; they are in memory."""
     output_bytes: int = 4 * MEBIBYTE
     """Of what `run` keeps of the output and the errors, together; whoever writes more is ended."""
+    niceness: int = LEAST
+    """How far it stands back when it has computed for a while."""
 
 
 class Finished(Struct, frozen=True):

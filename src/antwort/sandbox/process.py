@@ -18,7 +18,7 @@ from antwort.concurrency.pipes import reader_of
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.sandbox.bubblewrap import GO, READY
 from antwort.sandbox.control_groups import ControlGroup
-from antwort.sandbox.limits import LEAST, NICENESS, STRETCH, Ending, SandboxLimits
+from antwort.sandbox.limits import NICENESS, STRETCH, Ending, SandboxLimits
 from antwort.sandbox.memory import files_in_memory, memory_usage, uncounted_usage
 from antwort.sandbox.process_limits import chosen_limits, hold_private, limit
 from antwort.sandbox.standstill import send_signal, stop_all, waited_for
@@ -97,7 +97,7 @@ class SandboxProcess:
     @property
     def _niceness(self) -> int:
         """How far it stands back at first: further where its memory is looked at, so that who looks is not late."""
-        return NICENESS if self._memory_is_counted else LEAST
+        return NICENESS if self._memory_is_counted else self._limits.niceness
 
     @property
     def stdin(self) -> asyncio.StreamWriter:
@@ -450,7 +450,9 @@ class SandboxProcess:
         if self._limits.cpu_seconds is not None and computed > self._limits.cpu_seconds:
             return "time"
         if computed > STRETCH:
-            self._stand_back(self._others(first), LEAST)  # again each time: some may have started meanwhile
+            self._stand_back(
+                self._others(first), self._limits.niceness
+            )  # again each time: some may have started meanwhile
         elif self._group is None:  # of a session one cannot tell its share by the first process, which is closed
             self._stand_back(self._others(first), self._niceness)
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None

@@ -15,6 +15,7 @@ import httpx
 import msgspec
 import pytest
 from openai import APIStatusError, ConflictError
+from tests.documents import samples
 from tests.providers.file_search.ingestion.stage import IngestionStage, ingesting
 from tests.providers.file_search.stage import PATIENCE, on_loop, until
 from tests.support.embeddings import DIMENSIONS, Asked, EmbeddingServer, Reply
@@ -539,13 +540,14 @@ async def test_a_file_that_is_given_up_while_it_is_written_is_no_longer_noted(
 class Halting(EmbeddingServer):
     """Answers so many requests, and others when it may go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = 30) -> None:
         super().__init__()
         self.goes_on = threading.Event()
+        self._most = most
 
     @override
     def reply(self, asked: Asked) -> Reply:
-        if len(self.asked) > 30:
+        if len(self.asked) > self._most:
             self.goes_on.wait(PATIENCE)
         return super().reply(asked)
 
@@ -564,3 +566,24 @@ def test_what_was_embedded_before_a_worker_ended_is_not_embedded_again(tmp_path:
         assert sum("Paragraph 0 tells" in one for one in embedded) == 1
         file = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
         assert usage(stage, store) == file.usage_bytes == len(text) + 2
+
+
+def test_a_single_large_file_shows_how_far_it_is_long_before_its_end(tmp_path: Path) -> None:
+    pages = [f"Page {number} tells of tea, and of how long it is steeped. " * 12 for number in range(1, 61)]
+    with Halting(4) as service, ingesting(tmp_path, {"embedding_url": service.url, "embedding_retries": 0}) as stage:
+        file_id = stage.upload(samples.pdf(*pages), "large.pdf")
+        store = stage.client.vector_stores.create(file_ids=[file_id]).id
+
+        def details() -> dict[str, Any]:
+            file = stage.client.vector_stores.files.retrieve(file_id, vector_store_id=store)
+            assert file.status == "in_progress"
+            found: dict[str, Any] = (file.model_extra or {})["status_details"]
+            return found
+
+        with stage.worker():
+            until(lambda: details()["chunks_embedded"] > 0)
+            seen = details()
+            assert (seen["phase"], seen["pages"]) == ("embedding", len(pages))
+            assert 0 < seen["chunks_embedded"] < seen["chunks"]
+            service.goes_on.set()
+            assert stage.settled(store, file_id).status == "completed"
