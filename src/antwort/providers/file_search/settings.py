@@ -105,9 +105,12 @@ class FileSearchSettings(Settings):
         default=None,
         pattern=r"^https?://",
         description="The whole address of an OpenAI-compatible endpoint, such as http://localhost:8081/v1/embeddings; "
-        "if not given, a small model in this process embeds.",
+        "if not given, a small model in this process embeds. Behind a # it may name the model: "
+        "http://localhost:11434/v1/embeddings#bge-m3.",
     )
-    embedding_model: str | None = Field(default=None, description="The model to ask that endpoint for.")
+    embedding_model: str | None = Field(
+        default=None, description="The model to ask that endpoint for, if the address does not name it."
+    )
     embedding_api_key: SecretStr | None = Field(default=None, description="The key that endpoint wants.")
     embedding_dimensions: PositiveInt | None = Field(
         default=None, description="The length of vectors to ask that endpoint for, if its model can choose."

@@ -47,6 +47,21 @@ async def test_with_a_url_the_service_behind_it_is_used_as_the_settings_say(http
     assert {asked.body["model"] for asked in service.asked} == {"small"}
 
 
+async def test_one_line_is_enough_for_a_model_of_a_service(http: HttpClient) -> None:
+    with Service(key=None) as service:
+        client = await make_embedding(FileSearchSettings(embedding_url=f"{service.url}#BAAI/bge-m3"), http)
+        [vector] = await client.embed(["Wo liegt der Schlüssel?"])
+        assert len(vector) == await client.dimensions()
+        await client.close()
+    assert {asked.body["model"] for asked in service.asked} == {"BAAI/bge-m3"}
+
+
+async def test_two_names_of_the_model_stop_the_start(http: HttpClient) -> None:
+    settings = FileSearchSettings(embedding_url="http://localhost:1/v1/embeddings#one", embedding_model="two")
+    with pytest.raises(ConfigError, match="a model in 'embedding_url' beside 'embedding_model'"):
+        await make_embedding(settings, http)
+
+
 async def test_a_changed_model_stops_the_start_and_leaves_no_threads(
     monkeypatch: pytest.MonkeyPatch, http: HttpClient
 ) -> None:

@@ -8,7 +8,7 @@ import re
 import struct
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urldefrag, urlsplit
 
 import msgspec
 from pydantic import PositiveInt
@@ -72,10 +72,10 @@ class HttpEmbeddingSettings(Settings):
 class HttpEmbedding(EmbeddingClient):
     """Asks an endpoint for vectors, a batch of texts at a time, again if a failure may pass.
 
-    `url` is the whole address of the endpoint. `dimensions` is asked for if given; otherwise two answers that agree
-    tell the length of the vectors, until one of another length comes: then two others have to agree. Each request may
-    take `timeout` seconds. A text of more than `max_tokens`, by an estimate that is rather too high, is embedded in
-    windows; so is one that the service refuses as too long.
+    `url` is the whole address of the endpoint; behind a `#` it may name the model. `dimensions` is asked for if given;
+    otherwise two answers that agree tell the length of the vectors, until one of another length comes: then two others
+    have to agree. Each request may take `timeout` seconds. A text of more than `max_tokens`, by an estimate that is
+    rather too high, is embedded in windows; so is one that the service refuses as too long.
     """
 
     def __init__(
@@ -95,8 +95,11 @@ class HttpEmbedding(EmbeddingClient):
         parts = urlsplit(url)
         if api_key is not None and parts.username is not None:
             raise ConfigError("there is a user in 'embedding_url' beside 'embedding_api_key'; give only one of them")
+        if model is not None and parts.fragment:
+            raise ConfigError("there is a model in 'embedding_url' beside 'embedding_model'; give only one of them")
+        model = model or unquote(parts.fragment) or None
         self._http = http
-        self._url = url
+        self._url = urldefrag(url).url
         self._server = parts.netloc.rpartition("@")[2]
         self._key = api_key
         self._timeout = timeout
