@@ -7,7 +7,7 @@ import math
 import zlib
 from array import array
 from collections import deque
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
 
 from msgspec import Struct
 
@@ -19,7 +19,10 @@ from antwort.providers.file_search.ingestion.messages import Job, NewChunk, Serv
 logger = logging.getLogger(__name__)
 
 _BATCH = 4
-"""Chunks that are embedded and written at once: the server does nothing else while it reads their vectors."""
+"""Chunks that are embedded at once, and written at first, so that there is soon something to be seen."""
+_WRITTEN = 16
+"""Vectors that are written at once then: the server does nothing else while it reads them, and a database waits for the
+disk each time, as long as it takes to embed a chunk or two."""
 _TURN = 4000
 """Characters that are embedded at once, or one chunk, if others may wait for it: a second or two of one processor."""
 _AT_ONCE = 2
@@ -63,7 +66,7 @@ class FilePipeline:
         chunks = await self._cut(document, job)
         written = await server.ask(_cut(chunks, await asyncio.to_thread(lambda: document.language)))
         async with contextlib.aclosing(self._made(document, chunks[written:], job)) as batches:
-            async for made in batches:
+            async for made in _joined(batches):
                 await server.ask(made)
         await server.ask(_complete(chunks, document.warnings))
         for warning in document.warnings:
@@ -132,6 +135,19 @@ class FilePipeline:
             NewChunk(chunk.index, chunk.text, [array("f", vector).tobytes() for vector in vectors])
             for chunk, vectors in zip(chunks, found, strict=True)
         ]
+
+
+async def _joined(batches: AsyncIterator[messages.Write]) -> AsyncIterator[messages.Write]:
+    """Give batches in larger ones, the first as they are."""
+    most, chunks, tokens = _BATCH, list[NewChunk](), 0
+    async for batch in batches:
+        chunks += batch.chunks
+        tokens += batch.tokens
+        if sum(len(chunk.vectors) for chunk in chunks) >= most:
+            yield messages.Write(chunks, tokens)
+            most, chunks, tokens = min(2 * most, _WRITTEN), [], 0
+    if chunks:
+        yield messages.Write(chunks, tokens)
 
 
 async def _content(server: ServerConnection) -> bytes:
