@@ -97,7 +97,7 @@ def reserved_names() -> set[str]:
         if point.dist is not None and point.dist.name == "antwort":
             marked = {name for name, value in vars(point.load()).items() if is_function(value)}
             names |= {point.name, f"{point.name}_preview", f"{point.name}_call"} | marked
-    return names - {"user"}  # the role of a message
+    return names - {"user", "mcp"}  # the role of a message, and the command for clients of the protocol of that name
 
 
 def named_providers(module: Module, reserved: set[str]) -> Iterator[str]:

@@ -55,6 +55,7 @@ SCOPES = {
     "GET /v1/variables": {"variables:read"},
     "GET /v1/variables/{variable_id}": {"variables:read"},
     "GET /v1/variables/{variable_id}/content": {"variables:read"},
+    "POST /mcp": {"functions:call"},
     "POST /v1/chat/completions": {"responses:write"},
     "POST /v1/completions": {"responses:write"},
     "POST /v1/conversations": {"conversations:write"},

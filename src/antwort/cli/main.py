@@ -22,6 +22,7 @@ from antwort.cli.output import DEBUG, failure_of, misuse_of
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
+    "mcp": Lazy("antwort.cli.mcp:mcp", "Be an MCP server on standard input and output."),
     "questions": Lazy(
         "antwort.cli.question_commands:questions",
         "List and answer what models ask people, and calls that wait for a yes.",

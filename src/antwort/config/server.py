@@ -111,6 +111,17 @@ class WebSocketConfig(Settings):
     )
 
 
+class McpEndpointConfig(Settings):
+    """The functions of the server as tools of an MCP server, at /mcp."""
+
+    enabled: bool = Field(default=True, description="Let MCP clients call the functions of the server at /mcp.")
+    url: str | None = Field(
+        default=None,
+        pattern=r"^https?://[^/?#\s]+/[^?#\s]*$",
+        description="URL of /mcp as clients know it, for tokens of an issuer; as the request names it if not given.",
+    )
+
+
 class ServerConfig(Settings):
     """The HTTP server."""
 
@@ -152,6 +163,9 @@ class ServerConfig(Settings):
         default=ConnectionsConfig(), description="Connections of clients: sizes, time-outs, how many."
     )
     websocket: WebSocketConfig = Field(default=WebSocketConfig(), description="WebSocket connections to /v1/responses.")
+    mcp: McpEndpointConfig = Field(
+        default=McpEndpointConfig(), description="The functions as tools of an MCP server, at /mcp."
+    )
 
     @field_validator("allowed_hosts")
     @classmethod

@@ -10,8 +10,9 @@ from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, Pace, is_large
 from antwort.concurrency.slots import Queues
 from antwort.config import AgentConfig, EngineConfig
-from antwort.context import Context
+from antwort.context import Context, Progress
 from antwort.context.values import Values
+from antwort.engine.calls.direct_call import DirectCall
 from antwort.engine.calls.items import is_own_call, shown_item
 from antwort.engine.calls.totals import Totals
 from antwort.engine.history import Recall
@@ -155,6 +156,11 @@ class Engine(EngineParts, frozen=True, kw_only=True):
             tools = sealed_tools(tools, plan.toolset, self.sealer, plan.ctx.tenant)
             create = msgspec.structs.replace(create, tools=tools)
         return _request_of(create)
+
+    def call(self, name: str, ctx: Context, emit: Callable[[Progress], None]) -> DirectCall | None:
+        """Return a call that a client makes itself; None if there is no such function for it."""
+        planned = self.planner.plan_call(name, ctx)
+        return None if planned is None else DirectCall(*planned, emit)
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""

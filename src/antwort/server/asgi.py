@@ -19,6 +19,10 @@ from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.body_limit import BodyBudget, BodyLimit
 from antwort.server.gate import RequestGate, RequestGuards
 from antwort.server.hosts import AllowedHosts
+from antwort.server.http.sse import Heartbeats
+from antwort.server.mcp.endpoint import McpEndpoint
+from antwort.server.mcp.face import McpFace
+from antwort.server.mcp.token_metadata import TokenMetadata
 from antwort.server.observation import Observation, TraceMiddleware
 from antwort.server.pages import AllowedPages
 from antwort.server.readiness import ReadinessCheck, ServerState
@@ -63,6 +67,12 @@ def build_asgi(parts: Parts) -> ASGIApp:
             deadline=parts.config.engine.deadline,
         ).routes(),
     ]
+    jwt, tokens = parts.config.auth.jwt, None
+    if server.mcp.enabled:
+        api += _mcp_endpoint(parts).routes()
+        if jwt is not None:
+            tokens = TokenMetadata(jwt.issuer, server.mcp.url)
+            api += tokens.routes()
     readiness = ReadinessCheck(parts.state, engine.store)
     endpoints = ServerEndpoints(
         server, parts.registry, parts.metrics_page, parts.state, readiness=readiness, models=parts.router, api=api
@@ -78,14 +88,26 @@ def build_asgi(parts: Parts) -> ASGIApp:
         uncounted={"/v1/embeddings"},
         streamed=parts.registry.http_handler().streams_body,
     )
-    hosts, public = AllowedHosts.of(server), endpoints.public
+    hosts, public = AllowedHosts.of(server), endpoints.public | (frozenset() if tokens is None else tokens.public)
+    challenge = None if tokens is None else tokens.challenge
     gate = RequestGate(
         router,
-        RequestGuards(hosts, bodies, parts.logins, parts.limiter, parts.refusals, public, parts.load),
+        RequestGuards(hosts, bodies, parts.logins, parts.limiter, parts.refusals, public, parts.load, challenge),
         Observation(parts.metrics, access_log=bool(parts.config.observability.access_log)),
         AllowedPages.of(server.cors_origins),
     )
     return TraceMiddleware(gate, engine.tracer) if parts.config.observability.tracing else gate
+
+
+def _mcp_endpoint(parts: Parts) -> McpEndpoint:
+    engine = parts.engine
+    return McpEndpoint(
+        McpFace(engine, parts.runs.limits),
+        origins=parts.config.server.cors_origins,
+        heartbeats=Heartbeats(engine.settings.heartbeat),
+        stragglers=engine.stragglers,
+        large_work=engine.large_work,
+    )
 
 
 def build_websockets(parts: Parts) -> WebSockets:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 
 from msgspec import Struct
 from starlette.datastructures import Headers
@@ -55,6 +55,8 @@ class RequestGuards(Struct, frozen=True):
     public: Collection[str]
     """The paths that need no credentials."""
     load: ServerLoad
+    challenge: Callable[[Scope, APIError], None] | None = None
+    """Called with what a request is refused with, to say in its headers what would be let in."""
 
 
 class RequestGate:
@@ -129,6 +131,8 @@ class RequestGate:
             scope[DENIED] = error
         refusal = as_api_error(error, f"{scope['method']} {scope['path']}", scope[REQUEST_ID])
         scope[ERROR] = refusal.message
+        if self._guards.challenge is not None:
+            self._guards.challenge(scope, refusal)
         response = error_response(refusal)
         self._record_refusal(scope)  # before the answer: whoever has that can look
         return response

@@ -385,3 +385,5 @@ class AsgiRoute(msgspec.Struct, frozen=True, eq=False):
     upstream: bool = False
     errors: Sequence[type[APIError]] = ()
     examples: Sequence[Example] = ()
+    own_answers: Mapping[int, str] = msgspec.field(default_factory=dict)
+    """What statuses mean that are of the protocol spoken there: below 300 without a body, above with its own."""

@@ -13,7 +13,7 @@ from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.context.agents import AgentTask
-from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
+from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, FUNCTIONS_CALL, RESPONSES_READ
 from antwort.context.values import Values
 from antwort.engine.budget import Budget, Price
 from antwort.engine.history import (
@@ -54,6 +54,7 @@ from antwort.engine.tools.tool_choice import Choice, read_choice
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
+from antwort.functions import FunctionSpec
 from antwort.functions.absent import ProviderAsleepError
 from antwort.storage.base import JournalEntry, ResponseRecord
 from antwort.storage.sql.store import Store
@@ -128,6 +129,21 @@ class Planner:
                 return await _prepared(plan) if plan.toolset.types or plan.toolset.unopened else plan
             except ProviderAsleepError as error:
                 await error.wake()
+
+    def functions(self, ctx: Context) -> dict[str, FunctionSpec]:
+        """Return our functions that a caller may have called, by name."""
+        return self._toolsets.callable_by(ctx.with_(agent=self._root_agent))
+
+    def plan_call(self, name: str, ctx: Context) -> tuple[Plan, Target] | None:
+        """Plan a call of a function that no model makes; None if there is none for the caller. No model is named."""
+        ctx = ctx.with_(agent=self._root_agent)
+        target = self._toolsets.find(name, ctx) if ctx.grants(FUNCTIONS_CALL) else None
+        if target is None:
+            return None
+        named: JSON = {"type": "function", "name": name}
+        create = CreateResponse(input="", tools=[named], store=False)
+        plan = self._decide(create, ctx, new_id("resp"), AS_USUAL, text="")
+        return plan, plan.toolset.targets[name]
 
     async def _read(
         self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None, plan: Plan | None

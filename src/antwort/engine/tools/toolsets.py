@@ -151,6 +151,14 @@ class ToolsetBuilder:
         found = None if name in _withheld(offer, ctx) else offer.by_name.get(name)
         return None if found is None else Target(name, self._definition(found.spec), found.spec, found.executor)
 
+    def callable_by(self, ctx: Context) -> dict[str, FunctionSpec]:
+        """Return our functions that an agent and its caller may call, offered or only on request, by name."""
+        if not ctx.grants(FUNCTIONS_CALL):
+            return {}
+        offer = self._offer(ctx)
+        withheld = _withheld(offer, ctx)
+        return {name: found.spec for name, found in offer.by_name.items() if name not in withheld}
+
     def showing(self, item_type: str, toolset: Toolset, ctx: Context) -> list[tuple[str, FunctionSpec]]:
         """Return our functions whose calls are items of a type, offered or not, with the model's names of them.
 

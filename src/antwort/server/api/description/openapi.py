@@ -66,6 +66,12 @@ _WITH_BODY: list[type[APIError]] = [BadRequestError, PayloadTooLargeError, Unsup
 _UPSTREAM: list[type[APIError]] = [NotFoundError, BadGatewayError, GatewayTimeoutError]
 _DESCRIBED: list[type[APIError]] = [*_ALWAYS, *_SECURED, *_WITH_BODY, *_UPSTREAM, ConflictError]
 
+_OTHER_ERROR = "ProtocolError"
+_AS_SPOKEN: JSON = {
+    "description": "What was sent cannot be read, or asks for what is not there, as the endpoint's protocol has it.",
+    "content": {"application/json": {"schema": {"type": "object"}}},
+}
+
 
 def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public: Collection[str]) -> JSON:
     """Return an OpenAPI 3.1 document for groups of routes: `OWN` for the API itself, and each provider by its name."""
@@ -95,7 +101,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {kind.__name__: _error(kind) for kind in _DESCRIBED},
+            "responses": {kind.__name__: _error(kind) for kind in _DESCRIBED} | {_OTHER_ERROR: _AS_SPOKEN},
             "securitySchemes": _SCHEMES,
         },
     }
@@ -160,7 +166,7 @@ class _Operation(Struct, frozen=True):
             takes = "application/json" if isinstance(route, AsgiRoute) else route.takes
             content = {takes: {"schema": body, **_examples(bodies)}}
             operation["requestBody"] = {"required": True, "content": content}
-        operation["responses"] = {**dict([self._success(answer)]), **dict(self._errors())}
+        operation["responses"] = {**dict([self._success(answer)]), **dict(self._errors()), **dict(self._own_answers())}
         if self.secured:
             scopes = self._scopes
             operation["security"] = [{name: scopes} for name in _SCHEMES]
@@ -223,6 +229,12 @@ class _Operation(Struct, frozen=True):
             content["text/event-stream"] = {"schema": {"description": "Server-sent events, the last of them `[DONE]`."}}
         status = route.status if isinstance(route, Route) else 200
         return str(status), {"description": "Success.", "content": content}
+
+    def _own_answers(self) -> Iterator[tuple[str, JSON]]:
+        """Yield the answers of another protocol that is spoken there."""
+        for status, meaning in self.route.own_answers.items() if isinstance(self.route, AsgiRoute) else ():
+            refused = {"$ref": f"#/components/responses/{_OTHER_ERROR}"}
+            yield str(status), {"description": meaning} if status < 300 else refused
 
     def _errors(self) -> Iterator[tuple[str, JSON]]:
         route = self.route

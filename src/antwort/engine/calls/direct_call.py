@@ -1,0 +1,76 @@
+"""A call that no model has made: of a client that names a function itself, with the rights and limits of a response."""
+
+import logging
+import time
+from collections.abc import Callable
+
+import msgspec
+from msgspec.structs import replace
+
+from antwort.config import ApprovalPolicy
+from antwort.context import Progress
+from antwort.engine.budget import Budget
+from antwort.engine.plan import Plan
+from antwort.engine.tools.approvals import needs_approval
+from antwort.engine.tools.targets import Target
+from antwort.functions import FunctionSpec, Scope, ToolResult
+from antwort.types import JSON
+from antwort.wire.ids import new_id
+
+logger = logging.getLogger(__name__)
+
+_TOO_LATE = 0.05
+"""Seconds before the deadline from which on nothing is begun."""
+
+
+def is_for_clients(spec: FunctionSpec) -> bool:
+    """Tell whether a function can be called by a client itself: it needs no agent that goes on after it.
+
+    Functions of agents that start others belong to a run, those that end an agent have none to end, and what a tool of
+    a request stands for is known to that request alone.
+    """
+    return not (spec.scope is Scope.AGENT or spec.ends_agent or (spec.hosted is not None and spec.hosted.opens))
+
+
+def needs_somebody(spec: FunctionSpec, policy: ApprovalPolicy | None = None) -> bool:
+    """Tell whether a call of a function may wait for somebody: it asks, needs a yes, or makes calls that do."""
+    return spec.suspends or spec.calls_functions or needs_approval(spec, policy)
+
+
+class DirectCall(msgspec.Struct, frozen=True, eq=False):
+    """A call of the only function that the request of a plan names; nothing of it is kept when it is over."""
+
+    plan: Plan
+    target: Target
+    emit: Callable[[Progress], None]
+    """Where its progress goes."""
+
+    async def run(self, arguments: JSON) -> ToolResult:
+        """Execute it. Whatever comes of it is a result; only the caller's own cancellation is raised."""
+        plan, target = self.plan, self.target
+        spec, executor = target.spec, target.executor
+        if spec is None or executor is None:
+            return ToolResult.error("There is no such function.", "unknown")
+        if needs_somebody(spec, plan.approval):
+            return ToolResult.error(f"{spec.name} waits for somebody, and a call like this cannot.", "denied")
+        if plan.ctx.deadline is not None and plan.ctx.deadline - time.monotonic() < _TOO_LATE:
+            return ToolResult.error(f"{spec.name} has no time left.", "timeout")
+        ctx = replace(
+            plan.ctx,
+            call_id=new_id("call"),
+            options=plan.options_of(target),
+            origin=plan,
+            emit=self.emit,
+        )
+        try:
+            result = await executor.execute(spec.name, arguments, ctx)
+        except Exception:  # an executor may be anybody's
+            logger.exception("the executor of function %s has failed", spec.name)
+            return ToolResult.error(f"{spec.name} failed.")
+        finally:
+            budget = plan.ctx.budget
+            if isinstance(budget, Budget) and budget.closing:
+                await budget.close("over")
+        if result.suspension is not None:
+            return ToolResult.error(f"{spec.name} waits for somebody, and a call like this cannot.", "denied")
+        return ToolResult.of(result)
