@@ -1,5 +1,7 @@
 """Where control groups are found, and what is written there, on machines of both versions."""
 
+import os
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -83,6 +85,28 @@ def test_where_nothing_can_be_written_there_are_no_groups(tmp_path: Path) -> Non
     (tmp_path / "own").write_text("0::/\n")
     assert ControlGroups.find(tmp_path / "mounts", tmp_path / "own").controllers == frozenset()
     assert ControlGroups.find(tmp_path / "gone", tmp_path / "own").controllers == frozenset()
+
+
+def test_a_server_that_starts_a_command_in_a_group_is_not_ended_with_it() -> None:
+    """Where it makes no groups, or none of version 1, there is nothing to enter."""
+    groups = ControlGroups.find()
+    group = groups.make(SandboxLimits()) if groups.controllers else ControlGroup({})
+    own = Path("/proc/thread-self/cgroup")
+
+    def start() -> tuple[str, str, str]:
+        before = own.read_text()
+        with group.entered():
+            within = own.read_text()
+            group.kill()
+        return before, within, own.read_text()
+
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            before, within, after = thread.submit(start).result()
+        assert within.count(f"antwort-{os.getpid()}-") == len(groups._homes)
+        assert after == before
+    finally:
+        group.remove()
 
 
 def test_users_are_those_of_nobody() -> None:

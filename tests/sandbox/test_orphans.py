@@ -56,7 +56,7 @@ async def test_a_sandbox_that_has_lost_its_server_before_it_is_set_up_ends(mark:
     await box.prepare()
     arranged = await asyncio.to_thread(box._arranged, ["sleep", mark], Surroundings(), SandboxLimits())
     os.close(arranged.status)  # as if the server were killed: nobody reads what happens, and nobody says go on
-    child = await ChildProcess.start(arranged.arguments, inherited=arranged.openings.files, before=arranged.entry)
+    child = await ChildProcess.start(arranged.arguments, inherited=arranged.openings.files, within=arranged.entered())
     arranged.status = -1
     arranged.openings.close()
     child.close()

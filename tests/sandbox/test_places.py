@@ -1,5 +1,6 @@
 """What of the machine is seen in the sandbox: nothing of the server's, wherever that lies."""
 
+import asyncio
 import json
 import os
 import subprocess
@@ -52,6 +53,85 @@ def test_a_server_that_lies_below_a_folder_of_the_system_is_not_seen(kind: str, 
         told = json.loads(done.stdout.splitlines()[-1])
         assert (told["ending"], told["exit_code"]) == ("exit", 2)  # there is no such folder
         assert SECRET not in b64decode(told["stdout"]).decode()
+
+
+SPOIL = """
+import ctypes, os, socket
+calls = ctypes.CDLL(None, use_errno=True)
+def attempt(name, act, *args):
+    try:
+        if act(*args) != -1:
+            print(name, *args)
+    except OSError:
+        pass
+for place in ("/", "/etc", "/dev", "/mnt", "/usr", "/dev/pts"):
+    attempt("mkdir", os.mkdir, place + "/spoilt")
+    attempt("chmod", os.chmod, place, 0o777)
+    attempt("utime", os.utime, place)
+    attempt("remount", calls.mount, b"none", place.encode(), None, 0x1020, None)
+    attempt("unmount", calls.umount2, place.encode(), 2)
+    attempt("mount", calls.mount, b"none", place.encode(), b"tmpfs", 0, None)
+for place in ("/init", "/etc/passwd", "/etc/hosts", "/etc/ld.so.cache", "/usr/bin/env", "/bin", "/dev/null"):
+    attempt("unlink", os.unlink, place)
+    attempt("rename", os.rename, place, place + "-spoilt")
+    attempt("link", os.link, place, "/tmp/spoilt")
+    attempt("chmod", os.chmod, place, 0o777)
+    attempt("xattr", os.setxattr, place, "user.spoilt", b"1")
+    if not place.startswith(("/bin", "/dev")):
+        attempt("write", os.open, place, os.O_WRONLY)
+        attempt("truncate", os.truncate, place, 0)
+"""
+"""Tries to change what other commands see, too, and prints what it could."""
+LEAVE = "touch /tmp/left /dev/shm/left; exec 3<>/dev/ptmx; echo begun; sleep 600"
+LOOK = "ls -la --time-style=+ / /etc /dev | grep -v proc; cat /etc/passwd; ls -A /tmp /dev/shm /dev/pts"
+
+
+async def test_what_commands_see_together_cannot_be_changed_by_any_of_them(tmp_path: Path) -> None:
+    box = Sandbox()
+    folders = [tmp_path / name for name in ("mine", "others")]
+    for folder in folders:
+        folder.mkdir()
+    before = await box.run(["sh", "-c", LOOK], folders[1])
+    spoilt = await box.run(["python3", "-c", SPOIL], folders[0])
+    assert (spoilt.exit_code, spoilt.stdout.decode(), spoilt.stderr.decode()) == (0, "", "")
+    async with box.open(["sh", "-c", LEAVE], folders[0]) as running:
+        assert await running.stdout.readline() == b"begun\n"
+        after = await box.run(["sh", "-c", LOOK], folders[1])
+    assert (after.stdout, after.stderr) == (before.stdout, before.stderr)
+    assert b"sandbox:x:1000" in after.stdout
+
+
+def test_a_folder_that_was_made_anew_is_seen_as_it_is() -> None:
+    with tempfile.TemporaryDirectory(dir="/var") as place:
+        Path(place).chmod(0o755)
+        further, box = Path(place, "further"), Sandbox()
+        for number in ("1", "2"):
+            further.mkdir()
+            (further / "file").write_text(number)
+            done = asyncio.run(box.run(["cat", str(further / "file")], readonly=[further]))
+            assert done.stdout.decode() == number
+            further.rename(Path(place, f"old{number}"))
+
+
+async def test_a_command_sees_the_same_whatever_the_server_lets_others_do_with_its_files() -> None:
+    look = ["sh", "-c", "ls -la --time-style=+ / /etc /dev | grep -v proc; cat /etc/passwd"]
+    usual = await Sandbox().run(look)
+    mask = os.umask(0o077)
+    try:
+        strict = await Sandbox().run(look)
+    finally:
+        os.umask(mask)
+    assert (strict.stdout, strict.stderr) == (usual.stdout, usual.stderr)
+
+
+async def test_a_kernel_that_cannot_restrict_mounts_shows_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look = ["sh", "-c", "cd /; ls -a / /etc /dev; cat /etc/passwd; touch /etc/x /dev/x; ls -a /workspace /mnt/data"]
+    usual = await Sandbox().run(look, tmp_path)
+    monkeypatch.setattr("antwort.sandbox.sandbox.can_restrict", bool)
+    old = await Sandbox().run(look, tmp_path)
+    assert (old.stdout, old.stderr) == (usual.stdout, usual.stderr)
 
 
 def test_everybody_sees_what_programs_need_and_nothing_beside_it() -> None:

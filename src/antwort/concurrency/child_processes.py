@@ -14,6 +14,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -79,29 +80,29 @@ class ChildProcess:
         inherited: Sequence[int] = (),
         piped: Collection[Stream] = ALL_STREAMS,
         start_new_session: bool = False,
-        before: Callable[[], None] | None = None,
+        within: AbstractContextManager[object] | None = None,
         end: "Callable[[ChildProcess], Awaitable[None]] | None" = None,
     ) -> Self:
         """Start a program that has nothing of this process but the open files it is to inherit.
 
         Where there is no pipe, the input is empty, and outputs are those of this process, as is the environment if none
-        is given. What is to be done `before` is done by its thread, which starts nothing else. If nobody wants it any
-        more before it is returned, it is killed, or has its `end` made. OSError or ValueError if it cannot be started.
+        is given. It is started `within` what its thread enters and leaves, which starts nothing else. If nobody wants
+        it any more before it is returned, it is killed, or has its `end` made. OSError or ValueError if it cannot be
+        started.
         """
 
         def spawn(streams: Mapping[Stream, int]) -> "subprocess.Popen[bytes]":
-            if before is not None:
-                before()
-            return subprocess.Popen(  # noqa: S603 - the command is the caller's, and goes through no shell
-                arguments,
-                stdin=streams.get("stdin", subprocess.DEVNULL),
-                stdout=streams.get("stdout"),
-                stderr=streams.get("stderr"),
-                pass_fds=inherited,
-                env=environment,
-                cwd=cwd,
-                start_new_session=start_new_session,
-            )
+            with within or contextlib.nullcontext():
+                return subprocess.Popen(  # noqa: S603 - the command is the caller's, and goes through no shell
+                    arguments,
+                    stdin=streams.get("stdin", subprocess.DEVNULL),
+                    stdout=streams.get("stdout"),
+                    stderr=streams.get("stderr"),
+                    pass_fds=inherited,
+                    env=environment,
+                    cwd=cwd,
+                    start_new_session=start_new_session,
+                )
 
         starting = asyncio.ensure_future(cls()._start(partial(_spawned, spawn, piped)))
         try:

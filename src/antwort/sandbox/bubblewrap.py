@@ -4,10 +4,11 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from msgspec import Struct
+from typing_extensions import override
 
 from antwort.sandbox.limits import SandboxLimits
 from antwort.sandbox.places import system_files, system_links, system_places
@@ -33,6 +34,7 @@ _OWN_ETC = {
     "hosts": "127.0.0.1 localhost\n::1 localhost\n",
     "nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\n",
 }
+_SCRATCH, _SHARED, _NAMES = "/tmp", "/dev/shm", "/etc/resolv.conf"  # noqa: S108 - the sandbox's own
 OF_THE_HOST = ("cmdline", "diskstats", "fs", "keys", "locks", "partitions", "swaps")
 """Files and folders of `/proc` about the machine and others on it, which are empty in the sandbox."""
 _NO_MEMORY_BY_A_DEVICE = ("--dev-bind", "/dev/full", "/dev/zero")
@@ -91,6 +93,23 @@ class Openings:
             os.close(self.files.pop())
 
 
+class Contents(Openings):
+    """What files hold of which nobody inherits an open one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data: list[bytes] = []
+
+    @override
+    def reading(self, path: Path) -> str:
+        return self.holding(path.read_bytes())
+
+    @override
+    def holding(self, data: bytes) -> str:
+        self.data.append(data)
+        return str(len(self.data) - 1)
+
+
 class Surroundings(Struct, frozen=True):
     """What a process sees besides the system."""
 
@@ -118,19 +137,21 @@ def command_line(
     descent: "Descent",
     memory_is_counted: bool = False,
     pinned: bool = False,
+    root: str | None = None,
 ) -> list[str]:
     """Return how a command is started in the sandbox, by who has entered the `descent`.
 
     Who is `pinned` to some processors cannot choose others. To the open file `status` goes who the first process is,
-    and how the command ended. It begins when it has read `GO`, which is for whom `READY` was written.
+    and how the command ended. It begins when it has read `GO`, which is for whom `READY` was written. What is to be
+    shown may be in place already, in a `root`.
     """
+    shown = shown_places(seen, descent, limits, openings, memory_is_counted=memory_is_counted)
     inside = [
         "bwrap",
         *_namespaces(network=seen.network),
-        *_first_process(openings),
-        *places(seen, descent, limits, openings),
-        *(() if memory_is_counted else _NO_MEMORY_BY_A_DEVICE),
-        *("--remount-ro", "/dev", "--remount-ro", "/", "--chdir", WORKSPACE),
+        *(shown if root is None else ("--dev-bind", root, "/")),
+        *_kernel_places(),
+        *("--as-pid-1", "--chdir", WORKSPACE),
         *_environment({**ENVIRONMENT, **seen.environment}),
         *_filter(openings, network=seen.network, counted=memory_is_counted, pinned=pinned),
         *("--json-status-fd", str(status), "--", _INIT, "-c", FIRST, "sh", *command),
@@ -179,9 +200,9 @@ class Descent(Struct, frozen=True):
         with contextlib.nullcontext() if self.folder is None else copied(self.folder, space) as copy:
             mount_apart()
             if copy is not None:
-                show_copy(copy, Path(self.stage))
+                show_copy(copy, self.stage)
         if self.hidden:
-            mount_memory(Path(self.rooms))
+            mount_memory(self.rooms)
         for path in self.hidden:
             room = Path(self.source(path))
             if path.is_dir():
@@ -191,13 +212,40 @@ class Descent(Struct, frozen=True):
             show(path, room)
 
 
+def shown_places(
+    seen: Surroundings, descent: Descent, limits: SandboxLimits, openings: Openings, *, memory_is_counted: bool
+) -> Iterator[str]:
+    """Yield how bubblewrap is told what there is, but for what the kernel tells."""
+    yield from common_places(seen, descent, openings, memory_is_counted=memory_is_counted)
+    yield from own_places(seen, descent, limits)
+    yield from ("--remount-ro", "/dev", "--remount-ro", "/")
+
+
+def common_places(
+    seen: Surroundings, descent: Descent, openings: Openings, *, memory_is_counted: bool
+) -> Iterator[str]:
+    """Yield of that what is the same for all commands that see the same of the machine."""
+    yield from _first_process(openings)
+    yield from _system(openings, seen, descent)
+    yield from () if memory_is_counted else _NO_MEMORY_BY_A_DEVICE
+
+
 def places(seen: Surroundings, descent: Descent, limits: SandboxLimits, openings: Openings) -> Iterator[str]:
     """Yield what is shown, and where."""
-    yield from _system(openings, network=seen.network)
-    yield from _link(seen.readonly)
-    yield from _own_places(None if seen.folder is None else descent.source(seen.folder), limits)
-    for path in seen.readonly:
-        yield from ("--ro-bind", descent.source(path), str(path))
+    yield from _system(openings, seen, descent)
+    yield from own_places(seen, descent, limits)
+    yield from _kernel_places()
+
+
+def own_places(seen: Surroundings, descent: Descent, limits: SandboxLimits) -> Iterator[str]:
+    """Yield what is a command's own: what it can write, limited in size, and what is in that or may change."""
+    for place in (_SHARED, _SCRATCH):
+        yield from ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", place)
+    if seen.folder is not None:
+        yield from ("--bind", descent.source(seen.folder), WORKSPACE)
+    if seen.network and Path(_NAMES).exists():
+        yield from ("--ro-bind", _NAMES, _NAMES)
+    yield from _further(descent, (path for path in seen.readonly if path.is_relative_to(_SCRATCH)))
 
 
 def _is_reachable(path: Path) -> bool:
@@ -211,7 +259,7 @@ def _namespaces(*, network: bool) -> Iterator[str]:
     yield from ("--new-session", "--die-with-parent", "--cap-drop", "ALL")
 
 
-def _system(openings: Openings, *, network: bool) -> Iterator[str]:
+def _system(openings: Openings, seen: Surroundings, descent: Descent) -> Iterator[str]:
     """Show the system, so that it can be read but not changed, and as little of its settings as programs need."""
     for place in system_places():
         if place in system_files():  # a copy of a small file takes a tenth of the time of a mount
@@ -220,33 +268,30 @@ def _system(openings: Openings, *, network: bool) -> Iterator[str]:
             yield from ("--ro-bind", str(place), str(place))
     for link, target in system_links():
         yield from ("--symlink", str(target), str(link))
-    if network:
-        yield from ("--ro-bind-try", "/etc/resolv.conf", "/etc/resolv.conf")
-    for name, content in _OWN_ETC.items():
+    contents = {**_OWN_ETC, **({Path(_NAMES).name: ""} if seen.network else {})}
+    for name, content in contents.items():
         yield from ("--perms", "0444", "--file", openings.holding(content.encode()), f"/etc/{name}")
-
-
-def _link(readonly: Sequence[Path]) -> Iterator[str]:
-    """Show the folder at its other place, unless the operator has something there."""
-    if not any(path.is_relative_to(DATA) or Path(DATA).is_relative_to(path) for path in readonly):
+    # The folder is at its other place, too, unless the operator has something there.
+    if not any(path.is_relative_to(DATA) or Path(DATA).is_relative_to(path) for path in seen.readonly):
         yield from ("--symlink", WORKSPACE, DATA)
+    yield from ("--dir", "/proc", "--dir", _SCRATCH, "--dir", WORKSPACE, "--dev", "/dev")
+    yield from _further(descent, (path for path in seen.readonly if not path.is_relative_to(_SCRATCH)))
 
 
-def _own_places(source: str | None, limits: SandboxLimits) -> Iterator[str]:
-    """Show what it can write, all of it limited in size."""
-    yield from ("--proc", "/proc", "--dev", "/dev")
+def _further(descent: Descent, readonly: Iterable[Path]) -> Iterator[str]:
+    for path in readonly:
+        yield from ("--ro-bind", descent.source(path), str(path))
+
+
+def _kernel_places() -> Iterator[str]:
+    """Show what the kernel tells of the sandbox, and nothing of the machine."""
+    yield from ("--proc", "/proc")
     for name in OF_THE_HOST:
         place = f"/proc/{name}"
         if Path(place).is_dir():
             yield from ("--size", "4096", "--tmpfs", place, "--remount-ro", place)
         elif Path(place).exists():
             yield from ("--ro-bind", "/dev/null", place)
-    for place in ("/dev/shm", "/tmp"):  # noqa: S108 - the sandbox's own
-        yield from ("--perms", "1777", "--size", str(limits.scratch_bytes), "--tmpfs", place)
-    if source is None:
-        yield from ("--dir", WORKSPACE)
-    else:
-        yield from ("--bind", source, WORKSPACE)
 
 
 def _first_process(openings: Openings) -> Iterator[str]:
@@ -255,7 +300,7 @@ def _first_process(openings: Openings) -> Iterator[str]:
     The kernel makes whoever executes such a program one that others of the same user can neither look into, nor trace,
     nor take open files from. So what runs in the sandbox does not become its first process, and has its limits, too.
     """
-    yield from ("--as-pid-1", "--perms", _UNREADABLE, "--ro-bind-data", openings.reading(_SHELL), _INIT)
+    yield from ("--perms", _UNREADABLE, "--ro-bind-data", openings.reading(_SHELL), _INIT)
 
 
 def _environment(variables: Mapping[str, str]) -> Iterator[str]:

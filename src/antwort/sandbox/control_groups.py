@@ -20,25 +20,48 @@ _SHARES, _STEP = 1024, 1.25
 """A group's part of the processors by default in version 1, and by how much a niceness of one more lessens it."""
 _MOST_WEIGHT, _MOST_SHARES = 10_000, 1 << 18
 """The largest part of the processors that a group can be given, in versions 2 and 1."""
+_THREADS, _ITSELF = "tasks", "0"
+"""The file of version 1 to which a thread writes that it is to be in a group, and what it writes for itself."""
 _PATIENCE = 2.0
 """Seconds that the kernel has to forget processes that were killed."""
 
 
 class ControlGroup:
-    """One group: a folder for each hierarchy."""
+    """One group: a folder for each hierarchy.
 
-    def __init__(self, folders: Mapping[str, Path]) -> None:
+    It knows for some of them where the server itself is.
+    """
+
+    def __init__(self, folders: Mapping[str, Path], homes: Mapping[str, Path] | None = None) -> None:
         self._folders = folders
+        self._homes = homes or {}
+        self._late = dict.fromkeys(folders.values())
 
     def add(self, processes: Iterable[int]) -> None:
         """Put processes into the group, each with what it starts from then on; OSError if that cannot be done.
 
         They are asked for one by one, so that what one of them starts meanwhile can be among the next. The kernel may
-        need a few hundredths of a second, so not on the event loop.
+        need a few hundredths of a second, so not on the event loop. Those that were begun in it are in it already.
         """
         for process in processes:
-            for folder in dict.fromkeys(self._folders.values()):
+            for folder in self._late:
                 (folder / "cgroup.procs").write_text(str(process))
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Let this thread begin processes in the group, in hierarchies of version 1; OSError if that cannot be done.
+
+        In version 2 threads are where their process is. For one that moves itself alone the kernel need not wait.
+        """
+        early = {self._folders[controller]: home for controller, home in self._homes.items()}
+        try:
+            for folder in early:
+                (folder / _THREADS).write_text(_ITSELF)
+            yield
+        finally:
+            for home in early.values():
+                (home / _THREADS).write_text(_ITSELF)
+        self._late = {folder: None for folder in self._late if folder not in early}
 
     @property
     def can_freeze(self) -> bool:
@@ -99,7 +122,9 @@ class ControlGroup:
             with contextlib.suppress(OSError):
                 (folder / "cgroup.kill").write_text("1")
             with contextlib.suppress(OSError):
-                for number in (folder / "cgroup.procs").read_text().split():
+                threads = folder / _THREADS  # a process that has but another thread in it is a server that starts one
+                inside = set((threads if threads.exists() else folder / "cgroup.procs").read_text().split())
+                for number in inside.intersection((folder / "cgroup.procs").read_text().split()):
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(number), signal.SIGKILL)
 
@@ -120,8 +145,9 @@ class ControlGroup:
 class ControlGroups:
     """Where this process may make groups: a folder for each controller, which is one and the same in version 2."""
 
-    def __init__(self, parents: Mapping[str, Path]) -> None:
+    def __init__(self, parents: Mapping[str, Path], homes: Mapping[str, Path] | None = None) -> None:
         self._parents = parents
+        self._homes = homes or {}
 
     @property
     def controllers(self) -> frozenset[str]:
@@ -141,7 +167,8 @@ class ControlGroups:
                 trial = cls({controller: parent})
                 trial._forget_dead()
                 if trial._works():
-                    found = cls({**found._parents, controller: parent})
+                    homes = {controller: candidates[0]} if (candidates[0] / _THREADS).exists() else {}
+                    found = cls({**found._parents, controller: parent}, {**found._homes, **homes})
                     break
         return found
 
@@ -171,7 +198,8 @@ class ControlGroups:
         parents = dict(self._parents)
         if not to_be_frozen:
             parents.pop(_FREEZER, None)
-        group = ControlGroup({controller: parent / name for controller, parent in parents.items()})
+        homes = {controller: home for controller, home in self._homes.items() if controller in parents}
+        group = ControlGroup({controller: parent / name for controller, parent in parents.items()}, homes)
         try:
             for controller, parent in parents.items():
                 folder = parent / name

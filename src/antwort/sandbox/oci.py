@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +26,8 @@ from antwort.sandbox.bubblewrap import (
     OF_THE_HOST,
     READY,
     WORKSPACE,
+    Contents,
     Descent,
-    Openings,
     Surroundings,
     places,
 )
@@ -92,12 +92,13 @@ class OciSandbox(Sandbox):
     @override
     def _set_up(
         self, arranged: Arranged, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, descent: Descent
-    ) -> None:
+    ) -> Callable[[int | None], None]:
         bundle = arranged.bundle = Path(tempfile.mkdtemp(prefix="antwort-bundle-"))
         rlimits = chosen_limits(limits, memory_is_counted=arranged.memory_is_counted)
         _fill(bundle, _Bundle(command, seen, limits, descent, rlimits, [f"{_PROC}{name}" for name in OF_THE_HOST]))
         running = [*self._told(bundle, network=seen.network), "run", "--bundle", str(bundle), bundle.name]
         arranged.arguments = ["/bin/sh", "-c", _WAIT, "sh", *descent.starting([*_ALONE, "--", *running])]
+        return descent.enter
 
     def _told(self, bundle: Path, *, network: bool = False) -> Iterator[str]:
         """Yield how the runtime is called, up to what it is to do."""
@@ -206,7 +207,7 @@ def _fill(bundle: Path, told: _Bundle) -> None:
     """Write a bundle, and give it to whom the runtime is started as."""
     (bundle / "rootfs").mkdir()
     (bundle / "state").mkdir()
-    contents = _Contents()
+    contents = Contents()
     mounts = list(_mounts(bundle / "rootfs", places(told.seen, told.descent, told.limits, contents), contents))
     (bundle / "config.json").write_bytes(msgspec.json.encode(_config(told, mounts)))
     user = told.descent.user
@@ -239,30 +240,13 @@ def _config(told: _Bundle, mounts: list[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-class _Contents(Openings):
-    """What files hold that have no place outside; nobody inherits them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.data: list[bytes] = []
-
-    @override
-    def reading(self, path: Path) -> str:
-        return self.holding(path.read_bytes())
-
-    @override
-    def holding(self, data: bytes) -> str:
-        self.data.append(data)
-        return str(len(self.data) - 1)
-
-
-def _mounts(root: Path, shown: Iterator[str], contents: _Contents) -> Iterator[dict[str, Any]]:
+def _mounts(root: Path, shown: Iterator[str], contents: Contents) -> Iterator[dict[str, Any]]:
     """Yield the mounts for what bubblewrap would be told to show; what needs no mount is put into the root."""
     options: list[str] = []
     for word in shown:
-        if word in {"--ro-bind", "--ro-bind-try", "--bind"}:
+        if word in {"--ro-bind", "--bind"}:
             source, place = Path(next(shown)), next(shown)
-            if (word == "--ro-bind-try" and not source.exists()) or place.startswith(_PROC):
+            if place.startswith(_PROC):
                 continue  # what is hidden below that is told elsewhere, as are folders
             yield _bound(root, source, place, writable=word == "--bind")
         elif word in {"--file", "--ro-bind-data"}:

@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import functools
 import os
 import resource
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -91,14 +92,19 @@ def _allowed(process: int) -> Iterator[Callable[..., tuple[int, int]]]:
 
 def _ids(process: int) -> tuple[int, int]:
     """Return the group and the user of a process, which its place in `/proc` does not tell if it is closed."""
-    lines = Path(f"/proc/{process}/status").read_text().splitlines()
-    user, group = (int(line.split()[1]) for line in lines if line.startswith(("Uid:", "Gid:")))
+    status = Path(f"/proc/{process}/status").read_bytes()
+    group, user = (int(status.partition(name)[2].split(maxsplit=1)[0]) for name in (b"\nGid:", b"\nUid:"))
     return group, user
+
+
+@functools.cache
+def _libc() -> ctypes.CDLL:
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def _act_for(group: int, user: int) -> None:
     """Take other real ids on this thread alone."""
-    call = ctypes.CDLL(None, use_errno=True).syscall
+    call = _libc().syscall
     for number, wanted in zip(_SET_IDS.get(os.uname().machine, ()), (group, user), strict=False):
         if call(number, wanted, -1, -1) != 0:
             raise PermissionError(ctypes.get_errno(), "the ids of another user cannot be taken")

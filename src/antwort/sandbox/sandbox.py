@@ -6,7 +6,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,8 @@ from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.process_limits import rlimits
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
+from antwort.sandbox.thread_mounts import can_restrict
+from antwort.sandbox.thread_roots import CommonRoots, ThreadRoot
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, FolderRoom
 from antwort.sandbox.users import has_others, own_user, unused_user
@@ -57,6 +59,7 @@ class Sandbox:
         self.mounts = mounts
         """Where file systems of folders are mounted, if the server has several processes."""
         self._groups: ControlGroups | None = None
+        self._roots = CommonRoots()
         self._claims = Claims(
             reserve=self.rules.disk_reserve, processes=self.rules.processes, several=self.rules.several_tenants
         )
@@ -249,7 +252,7 @@ class Sandbox:
                 environment={"PATH": SYSTEM_PATH},
                 cwd=Path("/"),
                 inherited=arranged.openings.files,
-                before=arranged.entry,
+                within=arranged.entered(),
                 end=end_unfinished,
             )
         except BaseException as error:
@@ -308,9 +311,9 @@ class Sandbox:
             arranged.processors = self._next_processors(limits.cpus)
         try:
             descent, disks = Descent.of(seen, user), self._disks_of(seen.folder)
-            self._set_up(arranged, command, seen, limits, descent)
+            enter = self._set_up(arranged, command, seen, limits, descent)
             if user is not None:
-                arranged.entry = partial(descent.enter, None if disks is None else disks.space)
+                arranged.entry = partial(enter, None if disks is None else disks.space)
             elif disks is not None:
                 arranged.arguments[:0] = disks.entering
             arranged.room = _room(seen.folder, limits, disks)
@@ -325,10 +328,14 @@ class Sandbox:
 
     def _set_up(
         self, arranged: "Arranged", command: Sequence[str], seen: Surroundings, limits: SandboxLimits, descent: Descent
-    ) -> None:
-        """Say how a command is started, by who is to be somebody else than root."""
+    ) -> Callable[[int | None], None]:
+        """Say how a command is started, and return what the thread does before if it is root's."""
         arranged.status, tell = _status_pipe()
         arranged.openings.files.append(tell)
+        root = None
+        if descent.user is not None and can_restrict():
+            common = self._roots.get(seen, descent.stage, memory_is_counted=arranged.memory_is_counted)
+            root = ThreadRoot(common, seen, limits)
         arranged.arguments = command_line(
             command,
             seen,
@@ -338,7 +345,9 @@ class Sandbox:
             descent=descent,
             memory_is_counted=arranged.memory_is_counted,
             pinned=bool(arranged.processors),
+            root=None if root is None else root.stage,
         )
+        return descent.enter if root is None else root.make
 
 
 class BareHost(Sandbox):
@@ -391,6 +400,14 @@ class Arranged(Struct):
     """Those that it is to run on; empty if it may use all, or a group holds it to its share."""
     bundle: Path | None = None
     """A folder with what a runtime is told, which is deleted at the end."""
+
+    @contextlib.contextmanager
+    def entered(self) -> Iterator[None]:
+        """Have the thread that starts the process where that is to be."""
+        if self.entry is not None:
+            self.entry()
+        with contextlib.nullcontext() if self.group is None else self.group.entered():
+            yield
 
     def undo(self) -> None:
         """Give it back, if no process takes it over."""
