@@ -17,6 +17,7 @@ from antwort.sandbox.control_groups import ControlGroups
 from antwort.sandbox.limits import LEAST, NICENESS
 from antwort.sandbox.mounts import SYSTEM_PATH
 from antwort.sandbox.usage import descendants
+from antwort.sandbox.users import has_others, own_user
 
 
 @pytest.fixture
@@ -320,6 +321,16 @@ async def test_a_command_begins_in_its_control_groups(folder: Path) -> None:
         assert {len(groups_of(one)) for one in inside} == {len(set(groups._parents.values()))}
 
 
+async def test_what_starts_a_command_has_no_rights_of_the_server(folder: Path) -> None:
+    async with Sandbox().open(["sleep", "600"], folder) as running:
+        lines = (await asyncio.to_thread(Path(f"/proc/{running._process.pid}/status").read_text)).splitlines()
+    status = {name: value.split() for name, _, value in (line.partition(":") for line in lines)}
+    user = str(own_user(folder) if has_others() else os.geteuid())
+    assert status["Uid"] == [user] * 4
+    assert [status[name] for name in ("CapPrm", "CapEff", "CapAmb", "NoNewPrivs")] == [["0" * 16]] * 3 + [["1"]]
+    assert not has_others() or (status["Gid"], status["Groups"]) == ([user] * 4, [])
+
+
 async def test_a_command_that_nobody_lets_begin_never_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server may end while a command waits for its limits."""
     box = Sandbox()
@@ -371,9 +382,9 @@ async def test_a_machine_without_bubblewrap_is_told_what_to_install(monkeypatch:
 
 
 async def test_a_machine_that_forbids_it_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "setpriv").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
-    (tmp_path / "setpriv").chmod(0o755)
-    (tmp_path / "bwrap").symlink_to("setpriv")
+    (tmp_path / "nsenter").write_text("#!/bin/sh\necho 'No permissions to create new namespace' >&2\nexit 1\n")
+    (tmp_path / "nsenter").chmod(0o755)
+    (tmp_path / "bwrap").symlink_to("nsenter")
     monkeypatch.setattr(sandbox, "SYSTEM_PATH", f"{tmp_path}:{SYSTEM_PATH}")
     with pytest.raises(ConfigError, match=r"cannot be started here: .*No permissions to create new namespace"):
         await Sandbox().prepare()
@@ -402,7 +413,7 @@ async def test_a_folder_that_is_gone_is_no_crash(tmp_path: Path) -> None:
 async def test_why_it_cannot_be_started_says_nothing_about_this_machine(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("setpriv", "bwrap"):
+    for name in ("nsenter", "bwrap"):
         (folder.parent / name).write_text(f"#!/bin/sh\necho 'no source path {folder}' >&2\nexit 1\n")
         (folder.parent / name).chmod(0o755)
     box = Sandbox()

@@ -24,7 +24,7 @@ PROGRAMS = {
     "asyncio": ["-c", "import sys; sys.modules['uvloop'] = None; from antwort.cli.main import main; main()"],
 }
 TENANTS = ("anna", "bert")
-NAMES = ("bwrap", "unshare", "setpriv", "prlimit")
+NAMES = ("bwrap", "unshare", "setpriv", "nsenter", "prlimit")
 """What the programs are called that make a sandbox."""
 
 

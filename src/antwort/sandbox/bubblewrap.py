@@ -12,6 +12,7 @@ from typing_extensions import override
 
 from antwort.sandbox.limits import SandboxLimits
 from antwort.sandbox.places import system_files, system_links, system_places
+from antwort.sandbox.process_limits import renounce
 from antwort.sandbox.seccomp import filter_program
 from antwort.sandbox.thread_mounts import copied, mount_apart, mount_memory, show, show_copy
 
@@ -44,11 +45,9 @@ _STAGES = ("/mnt", "/media", "/srv", "/opt", "/home", "/run")
 
 What is in them is not seen by who sets up the sandbox, so those are taken in which nothing is that is to be shown.
 """
-TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "setpriv": "util-linux", "unshare": "util-linux"}
+TOOLS = {"bwrap": "bubblewrap", "prlimit": "util-linux", "nsenter": "util-linux", "unshare": "util-linux"}
 """The programs that the sandbox needs, and the packages that have them."""
 
-_SOMEBODY_ELSE = ("--clear-groups", "--inh-caps=-all", "--bounding-set=-all", "--no-new-privs")
-"""How `setpriv` is told that nothing of root is left."""
 # PID 1 in the sandbox: a shell that cannot be read, so that nobody else can look into it; `_first_process` tells why.
 # It does nothing but start another process, wait for it, and say how it ended, with which the kernel ends all others.
 # That other process takes no more of its input than the line that it waits for, until it has its limits and a lower
@@ -186,10 +185,13 @@ class Descent(Struct, frozen=True):
         return f"{self.rooms}/{len(self.hidden) - self.hidden.index(path)}" if path in self.hidden else str(path)
 
     def starting(self, inside: Sequence[str]) -> list[str]:
-        """Return how something is started as that user, by a thread that has entered."""
+        """Return how something is started as that user, by a thread that has entered.
+
+        It enters nothing else: no other program of the system takes so little time to become somebody else.
+        """
         if self.user is None:
             return list(inside)
-        return ["setpriv", f"--reuid={self.user}", f"--regid={self.user}", *_SOMEBODY_ELSE, *inside]
+        return ["nsenter", f"--setuid={self.user}", f"--setgid={self.user}", "--", *inside]
 
     def enter(self, space: int | None) -> None:
         """Let this thread, and what it starts, see what that user could not reach by himself, and nobody else.
@@ -197,6 +199,7 @@ class Descent(Struct, frozen=True):
         If a namespace of mounts is given, which is open, the folder is the one that is seen there. OSError if that
         cannot be done.
         """
+        renounce()
         with contextlib.nullcontext() if self.folder is None else copied(self.folder, space) as copy:
             mount_apart()
             if copy is not None:

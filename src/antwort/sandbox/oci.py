@@ -65,7 +65,7 @@ class OciSandbox(Sandbox):
 
     @override
     def _check_tools(self) -> None:
-        for tool in (self._runtime, "nsenter", "setpriv", "unshare"):
+        for tool in (self._runtime, "nsenter", "unshare"):
             if shutil.which(tool) is None:
                 raise ConfigError(f"the sandbox '{self._runtime}' needs '{tool}', which is not installed")
 

@@ -11,6 +11,8 @@ from pathlib import Path
 from antwort.sandbox.limits import MEBIBYTE, SandboxLimits
 
 _FEW_FILES, _FEW_SIGNALS = 128, 1024
+_NO_NEW_RIGHTS = 38
+"""PR_SET_NO_NEW_PRIVS."""
 _SET_IDS = {"x86_64": (119, 117), "aarch64": (149, 147)}
 """The numbers of `setresgid` and `setresuid`: the functions of these names would change all threads."""
 
@@ -95,6 +97,12 @@ def _ids(process: int) -> tuple[int, int]:
     status = Path(f"/proc/{process}/status").read_bytes()
     group, user = (int(status.partition(name)[2].split(maxsplit=1)[0]) for name in (b"\nGid:", b"\nUid:"))
     return group, user
+
+
+def renounce() -> None:
+    """Keep this thread, and what it starts, from rights that a program would give; OSError if that cannot be done."""
+    if _libc().prctl(_NO_NEW_RIGHTS, 1, 0, 0, 0) != 0:
+        raise OSError(ctypes.get_errno(), "new rights cannot be renounced")
 
 
 @functools.cache

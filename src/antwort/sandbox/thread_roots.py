@@ -18,6 +18,7 @@ from pathlib import Path
 from antwort.sandbox.bubblewrap import Contents, Descent, Surroundings, common_places, own_places
 from antwort.sandbox.limits import SandboxLimits
 from antwort.sandbox.places import system_places
+from antwort.sandbox.process_limits import renounce
 from antwort.sandbox.thread_mounts import (
     NO_DEVICES,
     NO_PROGRAMS,
@@ -100,6 +101,7 @@ class ThreadRoot:
 
         If a namespace of mounts is given, which is open, the folder is the one that is seen there.
         """
+        renounce()
         with contextlib.ExitStack() as held:
             copies = []
             for source in _sources(self._words):
