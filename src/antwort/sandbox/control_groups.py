@@ -64,6 +64,11 @@ class ControlGroup:
         self._late = {folder: None for folder in self._late if folder not in early}
 
     @property
+    def is_entered(self) -> bool:
+        """Whether there is nothing to `add` what was begun in it to."""
+        return not self._late
+
+    @property
     def can_freeze(self) -> bool:
         """Tell whether its processes can be stopped together."""
         return _FREEZER in self._folders

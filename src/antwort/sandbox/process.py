@@ -336,7 +336,7 @@ class SandboxProcess:
 
     async def _join(self, processes: Iterable[int]) -> None:
         """Put processes into the control group, if there is one."""
-        if self._group is not None:
+        if self._group is not None and not self._group.is_entered:
             await asyncio.to_thread(self._group.add, processes)
 
     async def _follow(self, status: asyncio.StreamReader) -> None:
