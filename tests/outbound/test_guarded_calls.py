@@ -1,5 +1,6 @@
 """Requests to URLs that strangers name: public addresses only, as for pages, and over connections that are kept."""
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
@@ -82,3 +83,36 @@ async def test_a_server_that_is_gone_is_looked_up_anew() -> None:
 async def test_an_answer_has_its_limit(client: Outbound) -> None:
     with Site({"/": Reply("x" * 10_000)}) as site, pytest.raises(TooLargeError):
         await client.call("POST", site.url, body=b"", guarded=True, max_bytes=1000)
+
+
+async def test_tenants_take_turns_at_the_connections_to_one_server() -> None:
+    asked: list[str] = []
+    free, gone = asyncio.Event(), asyncio.Event()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while line := await reader.readline():
+            asked.append(line.split()[1].decode())
+            while (await reader.readline()).strip():
+                pass
+            await free.wait()
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+        await writer.wait_closed()
+        gone.set()
+
+    async def resolve(_host: str, _port: int) -> Sequence[str]:
+        return ["127.0.0.1"]
+
+    # There is one connection to each server.
+    client = Outbound(OutboundConfig(allow=["127.0.0.1"], max_connections=4), resolve=resolve)
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        wanted = [("a0", "a"), ("a1", "a"), ("a2", "a"), ("b", "b")]
+        calls = [client.call("GET", f"{url}/{path}", guarded=True, tenant=tenant) for path, tenant in wanted]
+        everything = asyncio.gather(*calls)
+        await asyncio.sleep(0)  # each waits for the connection now
+        free.set()
+        await everything
+        await client.close()
+        await gone.wait()
+    assert asked == ["/a0", "/b", "/a1", "/a2"]

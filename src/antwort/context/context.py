@@ -114,6 +114,8 @@ class Context(Struct, frozen=True):
     """Whether the model that calls is known to take images (`backends.<name>.images`)."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The hosted tool as the request named it, with its settings; empty if the request did not name it."""
+    opened_name: str | None = None
+    """The function that is called, with its label, if it is one that a tool of the request stands for."""
     sources: Sources = field(default_factory=Sources)
     """Where a function notes what an answer may cite."""
     budget: RunBudget | None = None

@@ -116,11 +116,14 @@ class HttpClient(Protocol):
         max_bytes: int | None = None,
         on_piece: Callable[[bytes], Awaitable[None]] | None = None,
         guarded: bool = False,
+        on_head: Callable[[Mapping[str, str]], None] | None = None,
+        tenant: str = "",
     ) -> HttpAnswer:
         """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed.
 
-        `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them. A URL that
-        comes from anybody else has to be `guarded`: only public addresses are asked then, as with `fetch`.
+        `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them. `on_head`
+        gets the headers before. A URL that comes from anybody else has to be `guarded`: only public addresses are asked
+        then, as with `fetch`. Tenants take turns at the connections to one server.
         """
 
 

@@ -47,7 +47,7 @@ class FunctionAudit:
         if not audit.enabled:
             return
         tenant, subject, request_id, call_id = ctx.tenant, ctx.subject, ctx.request_id, ctx.call_id
-        provider, function, agent = self._provider, self._function, ctx.agent.name
+        provider, function, agent = self._provider, ctx.opened_name or self._function, ctx.agent.name
         seconds = round(seconds * 1e6) / 1e6  # in half the time of six places
         executed = _Executed(tenant, subject, request_id, provider, function, agent, call_id, status, seconds)
         if (

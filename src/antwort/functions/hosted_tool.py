@@ -188,6 +188,11 @@ class OpenedFunction(msgspec.Struct, frozen=True):
     approval: Literal["always", "never"] = "never"
     repeatable: bool = False
     """Whether a call may be made again after a crash."""
+    resumes: bool = False
+    """Whether the function that makes its calls is called again with those that were under way, and `ctx.attached`.
+
+    It has to find out what came of them: they may have been made.
+    """
 
 
 class OpenedItem(msgspec.Struct, frozen=True):

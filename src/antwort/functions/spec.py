@@ -154,6 +154,8 @@ class FunctionSpec:
     """It may be executed again after a crash, or once for several equal calls."""
     attach: bool = False
     """It is executed again after a crash, with `ctx.attached`: it finds what it has begun, and goes on with it."""
+    resumes: bool = False
+    """Its calls are not to be made twice, and yet it is called again after a crash, with `ctx.attached`."""
     in_order: bool = False
     """Calls of one turn that say so are executed one after the other, as the model has made them, for each provider.
 
@@ -303,6 +305,7 @@ class FunctionSpec:
         spec = self.used_otherwise(approval=function.approval)
         spec._set("hosted", function.tool)
         spec._set("attach", function.repeatable)
+        spec._set("resumes", function.resumes)
         return spec
 
     @functools.cached_property

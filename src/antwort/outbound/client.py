@@ -169,12 +169,14 @@ class Outbound(HttpClient):
         max_bytes: int | None = None,
         on_piece: Callable[[bytes], Awaitable[None]] | None = None,
         guarded: bool = False,
+        on_head: Callable[[Mapping[str, str]], None] | None = None,
+        tenant: str = "",
     ) -> HttpAnswer:
         most = max_bytes or int(self._settings.max_bytes)
         if guarded:
             target = read_url(url)
             target = target.extend_query(params) if params else target
-            asked = GuestRequest(method, target, _headers(headers), body, most, on_piece)
+            asked = GuestRequest(method, target, _headers(headers), body, most, on_piece, on_head, tenant)
             async with self._in_time(_quoted(str(target.raw_host)), time_limit):
                 return await self._call_guest(asked)
         try:
@@ -197,6 +199,8 @@ class Outbound(HttpClient):
                     max_bytes=most,
                     proxy=Proxy.for_url(urlsplit(url)) if self._proxies else None,
                     on_piece=on_piece,
+                    on_head=on_head,
+                    tenant=tenant,
                 )
         except OutboundError as error:
             logger.info("%s %s: %s", method, host, error)

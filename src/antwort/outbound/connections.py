@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 OnPiece = Callable[[bytes], Awaitable[None]]
 """Gets the pieces of a body as they come."""
+OnHead = Callable[[Mapping[str, str]], None]
+"""Gets the headers of an answer before its body."""
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CONNECT = 5.0
 """Seconds to connect to one address."""
@@ -54,6 +56,8 @@ class GuestRequest(Struct, frozen=True):
     body: bytes | None
     max_bytes: int
     on_piece: OnPiece | None = None
+    on_head: OnHead | None = None
+    tenant: str = ""
 
 
 class OutboundConnections:
@@ -111,6 +115,8 @@ class OutboundConnections:
         max_bytes: int,
         proxy: Proxy | None,
         on_piece: OnPiece | None = None,
+        on_head: OnHead | None = None,
+        tenant: str = "",
     ) -> HttpAnswer:
         """Ask a service."""
         client = await self._service(target, proxy)
@@ -123,8 +129,10 @@ class OutboundConnections:
             fixed["authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
         message = _message(method, path, {**fixed, **headers}, body)
         with _failures(whose):
-            connection = await client.exchange(message, _CONNECT, None, repeatable=method in _REPEATABLE)
+            connection = await client.exchange(message, _CONNECT, None, tenant, repeatable=method in _REPEATABLE)
             try:
+                if on_head is not None:
+                    on_head(connection.headers)
                 found = b"" if method == "HEAD" else await _read(connection, whose, max_bytes, on_piece)
                 return HttpAnswer(url, connection.status, connection.headers, found)
             finally:
@@ -138,8 +146,11 @@ class OutboundConnections:
             asked.method, target.raw_path_qs, {"host": target.raw_authority, **asked.headers}, asked.body
         )
         with _failures(whose):
-            connection = await client.exchange(message, _CONNECT, None, repeatable=asked.method in _REPEATABLE)
+            repeatable = asked.method in _REPEATABLE
+            connection = await client.exchange(message, _CONNECT, None, asked.tenant, repeatable=repeatable)
             try:
+                if asked.on_head is not None:
+                    asked.on_head(connection.headers)
                 body = await _read(connection, whose, asked.max_bytes, asked.on_piece)
                 return HttpAnswer(str(target), connection.status, connection.headers, body)
             finally:

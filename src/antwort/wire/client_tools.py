@@ -5,10 +5,11 @@ To the client it is what the API calls it: `custom` takes text, `namespace` puts
 cannot be enforced by a model server; the model is told about it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
+from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import UNSET, Struct
@@ -31,6 +32,8 @@ LONGEST_NAME = 64
 """Characters of the name of a function."""
 SECRETS: Mapping[str, tuple[str, ...]] = MappingProxyType({"mcp": ("authorization", "headers")})
 """Fields of tools, by their types, that nobody may keep in the open, whether somebody here has such a tool or not."""
+SECRET_URLS: Mapping[str, str] = MappingProxyType({"mcp": "server_url"})
+"""Fields of tools, by their types, that are URLs of which only where they lead is kept in the open."""
 
 
 class ClientTool(Struct, frozen=True):
@@ -104,6 +107,24 @@ def client_definition(tool: JSON) -> JSON | None:
     if kind.call == _SEARCH_CALL:  # whoever searches says how
         described |= {name: tool[name] for name in described if tool.get(name)}
     return definition | described
+
+
+def public_tool(tool: JSON, secrets: Iterable[str]) -> JSON:
+    """Return a tool as anybody may see it: without its secrets, and of URLs that may have some only where they lead."""
+    shown = {name: value for name, value in tool.items() if name not in secrets}
+    name = SECRET_URLS.get(str(tool.get("type")), "")
+    if isinstance(url := shown.get(name), str):
+        shown[name] = _origin(url)
+    return shown
+
+
+def _origin(url: str) -> str:
+    """Return the scheme, host and port of a URL; nothing of what is none."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}" if parts.netloc else ""
 
 
 def _is_local(tool: JSON) -> bool:

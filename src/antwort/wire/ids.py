@@ -24,6 +24,11 @@ def new_id(prefix: str) -> str:
     return f"{prefix}_{microseconds}{digits}"
 
 
+def made_at(identifier: str) -> float:
+    """Return when an identifier was made, in seconds since 1970."""
+    return int(identifier.partition("_")[2][:14], 16) / 1e6
+
+
 def random_digits() -> str:
     """Return 34 random hexadecimal digits; any thread may ask."""
     try:

@@ -165,6 +165,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             plan.ctx,
             call_id=record.call_id,
             options=plan.options_of(target),
+            opened_name=target.opened_name,
             sources=call.sources,
             origin=plan,
             fence=life.journal.fence,
@@ -279,8 +280,11 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             before = resumed.record
             if before.call_id in known:
                 continue
-            record = CallRecord(before.call_id, before.name, before.arguments, said_before=True, told=True)
-            begun.append([self._noted(record, resumed.target, attached=True)])
+            hosted = None if resumed.target is None else resumed.target.hosted
+            tells = hosted is not None and not hosted.output_items  # what comes of it stands in its item
+            record = CallRecord(before.call_id, before.name, before.arguments, said_before=True, told=not tells)
+            call = self._noted(record, resumed.target, attached=True)
+            begun.append([self._shown(call) if tells else call])
             for entry in resumed.nested:
                 self._life.journal.note(entry)
         self._life.before_write()
@@ -367,7 +371,8 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         if not self._life.wait(record, suspension):
             return
         if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
-            call.entry.item["status"], record.told = "completed", True
+            is_whole = call.hosted is None or bool(call.hosted.output_items)
+            call.entry.item["status"], record.told = "completed" if is_whole else "incomplete", True
             self._life.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
             self._life.show_question(record)

@@ -166,7 +166,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
             apply_answer(record, answer)
         if record.state is CallState.APPROVED:
             return NextStep.BEGIN
-        return NextStep.GO_ON if is_repeatable(target) else NextStep.INTERRUPT
+        resumes = target is not None and target.spec is not None and target.spec.resumes
+        return NextStep.GO_ON if resumes or is_repeatable(target) else NextStep.INTERRUPT
 
     def answer_result(self, record: CallRecord) -> ToolResult:
         """Return the answer to what a call has asked, in the place of its own result."""

@@ -135,7 +135,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             else:
                 if not is_repeatable(target) and life.journal.store is not None:
                     await life.saves.save(call.position)  # it is known to have started before it starts
-                result = await self._run(call, target, attached=self._attached)
+                result = await self._run(call, target, attached=self._attached and is_repeatable(target))
         finally:
             slots.give_back()
         return await self._end(call, result)
@@ -216,6 +216,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             self._shared_context,
             call_id=record.call_id,
             options=self._life.plan.options_of(target),
+            opened_name=target.opened_name,
             sources=call.sources,
             fence=self._life.journal.fence,
             attached=attached,

@@ -17,7 +17,7 @@ from antwort.engine.history import (
     resumable_calls,
     waiting_calls,
 )
-from antwort.engine.tools.approvals import Sign, is_ours
+from antwort.engine.tools.approvals import Sign, is_ours, is_too_old
 from antwort.errors import BadRequestError, ConflictError
 from antwort.storage.base import JournalEntry, Question
 from antwort.storage.call_record import CallRecord
@@ -343,6 +343,10 @@ def _carried(
     }
     if response.background or not ours:
         return []
+    for question_id in ours:
+        if is_too_old(question_id):
+            param = f"{verdicts[question_id][0]}.approval_request_id"
+            raise BadRequestError(f"The approval request '{question_id}' is too old to be answered.", param=param)
     ctx.require(FUNCTIONS_CALL, param="input", purpose="to approve a call of a function")
     now = int(time.time())
     return [

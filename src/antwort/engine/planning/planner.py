@@ -35,7 +35,7 @@ from antwort.engine.planning.resent_calls import with_resent_calls
 from antwort.engine.sealing import Sealer
 from antwort.engine.tools.approvals import ResumedCall, approved_calls
 from antwort.engine.tools.item_tools import CHANGING, brought_tools, changing, changing_entries, configured
-from antwort.engine.tools.opened_tools import open_tools, unsealed_request
+from antwort.engine.tools.opened_tools import Opening, open_tools, unsealed_request
 from antwort.engine.tools.parameters import (
     NOTHING_INCLUDED,
     Profile,
@@ -109,12 +109,19 @@ class Planner:
         self._prices = {name: Price(price.input, price.output) for name, price in settings.prices.items()}
 
     async def plan(
-        self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None
+        self,
+        create: CreateResponse,
+        ctx: Context,
+        *,
+        shown: Shown = AS_USUAL,
+        recall: Recall | None = None,
+        opening: Opening | None = None,
     ) -> Plan:
         """Read a request; BadRequestError names the parameter that cannot be served.
 
         `recall` has responses that are stored nowhere and can be continued all the same, by id. A provider that sleeps
-        and whose tools are named is started for it.
+        and whose tools are named is started for it. `opening` waits for tools that have to be asked elsewhere what they
+        stand for, which may take long.
         """
         if self._show_calls:
             shown = replace(shown, calls=True)
@@ -123,10 +130,10 @@ class Planner:
                 text = _only_text(create)
                 plan = None if text is None else self._decide(create, ctx, new_id("resp"), shown, text=text)
                 if plan is None or plan.max_input is not None:
-                    return await self._read(create, ctx, shown, recall, plan)
+                    return await self._read(create, ctx, shown, recall, plan, opening=opening)
                 if not self._is_named(create, plan.response):
                     await self._name_model(create, plan.response)
-                return await _prepared(plan) if plan.toolset.types or plan.toolset.unopened else plan
+                return await _prepared(plan, opening=opening) if plan.toolset.types or plan.toolset.unopened else plan
             except ProviderAsleepError as error:
                 await error.wake()
 
@@ -146,7 +153,14 @@ class Planner:
         return plan, plan.toolset.targets[name]
 
     async def _read(
-        self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None, plan: Plan | None
+        self,
+        create: CreateResponse,
+        ctx: Context,
+        shown: Shown,
+        recall: Recall | None,
+        plan: Plan | None,
+        *,
+        opening: Opening | None,
     ) -> Plan:
         """Read a request that has more than a short text; of a long text there is a plan."""
         large = False
@@ -168,7 +182,8 @@ class Planner:
         entries = await resolve_references(items, self._store, ctx)
         check_repeated_ids(create.input, history, entries)
         entries = without_repeated_calls(history, entries)
-        plan = await _prepared(plan, history, entries)  # before anything is answered: it may be refused
+        # Before anything is answered: it may be refused.
+        plan = await _prepared(plan, history, entries, opening=opening)
         plan, entries = await self._continuing(plan, history, entries)
         history = await self._with_files(plan, history)
         entries, history = self._calls_read(plan, entries, history)
@@ -557,10 +572,12 @@ def _choose(
     return choice
 
 
-async def _prepared(plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True) -> Plan:
+async def _prepared(
+    plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True, opening: Opening | None = None
+) -> Plan:
     """Return a plan with its hosted tools as those who execute them want them, or with what they stand for."""
     if plan.toolset.unopened:
-        plan = await _opened(plan, past, refuses=refuses)
+        plan = await _opened(plan, past, refuses=refuses, opening=opening)
     if not plan.toolset.types:
         return plan
     tools = plan.create.tools or ()
@@ -568,9 +585,12 @@ async def _prepared(plan: Plan, *past: Sequence[JournalEntry], refuses: bool = T
     return replace(plan, prepared=prepared)
 
 
-async def _opened(plan: Plan, past: Sequence[Sequence[JournalEntry]], *, refuses: bool) -> Plan:
+async def _opened(
+    plan: Plan, past: Sequence[Sequence[JournalEntry]], *, refuses: bool, opening: Opening | None = None
+) -> Plan:
     """Return a plan with the functions that its tools stand for, and with what the model may call of all."""
-    toolset, items = await open_tools(plan.toolset, plan.ctx, past, refuses=refuses)
+    work = open_tools(plan.toolset, plan.ctx, past, refuses=refuses)
+    toolset, items = await (work if opening is None else opening(work))
     create, response = plan.create, plan.response
     try:
         choice = read_choice(create.tool_choice, toolset, listed=True)

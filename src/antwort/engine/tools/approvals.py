@@ -1,6 +1,7 @@
 """Calls that are made only after somebody has said yes."""
 
 import hmac
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -13,12 +14,14 @@ from antwort.functions import Effect, FunctionSpec
 from antwort.storage.base import JournalEntry, Question
 from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
-from antwort.wire.ids import new_id
+from antwort.wire.ids import made_at, new_id
 
 Sign = Callable[[bytes], bytes]
 """Returns data with a signature in front."""
 _BEGIN, _SIGNED = len("mcpr_") + 14, 34
 """Characters of an id that say what it is and when it was made, and those that follow."""
+_CARRIED_FOR = 30 * 86_400
+"""Seconds for which a request can be answered that is stored nowhere."""
 _NONE = Effect.NONE  # to look it up each time takes some hundred nanoseconds in Python 3.11
 
 
@@ -88,6 +91,11 @@ def is_ours(request: JSON, sign: Sign) -> bool:
     """Tell whether a request that a client sends back is one that was made here, and stored nowhere."""
     given = request.get("id")
     return isinstance(given, str) and hmac.compare_digest(_signed_id(request, given, sign).encode(), given.encode())
+
+
+def is_too_old(request_id: str) -> bool:
+    """Tell whether one of these was made so long ago that nobody waits for an answer any more; its id says when."""
+    return made_at(request_id) + _CARRIED_FOR < time.time()
 
 
 def _signed_id(request: JSON, given: str, sign: Sign) -> str:

@@ -4,8 +4,9 @@ import asyncio
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from functools import partial
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
@@ -19,10 +20,13 @@ from antwort.errors import APIError
 from antwort.functions import OpenedFunction, OpenedItem, OpenedTool
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
-from antwort.wire.client_tools import LONGEST_NAME, SECRETS, qualified_name
+from antwort.wire.client_tools import LONGEST_NAME, SECRETS, public_tool, qualified_name
 from antwort.wire.requests import CreateResponse
 
 logger = logging.getLogger(__name__)
+
+Opening = Callable[[Coroutine[Any, Any, tuple[Toolset, list[OpenedItem]]]], Coroutine[Any, Any, Any]]
+"""Waits for tools that are opened, as long as their client does."""
 
 _SEALED = "antwort:sealed"
 """Where a stored tool has its secrets, and the purpose that these are sealed for."""
@@ -69,10 +73,10 @@ def sealed_tools(plan_tools: Sequence[JSON], toolset: Toolset, sealer: Sealer, t
 
 
 def _sealed(tool: JSON, secrets: Iterable[str], sealer: Sealer, tenant: str) -> JSON:
-    hidden = {name: tool[name] for name in secrets if tool.get(name) is not None}
+    shown = public_tool(tool, secrets)
+    hidden = {name: value for name, value in tool.items() if value is not None and shown.get(name) != value}
     if not hidden:
         return tool
-    shown = {name: value for name, value in tool.items() if name not in hidden}
     return {**shown, _SEALED: sealer.seal(_SEALED, tenant, msgspec.json.encode(hidden).decode())}
 
 

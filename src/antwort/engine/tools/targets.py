@@ -21,6 +21,7 @@ from antwort.wire.client_tools import (
     client_definition,
     custom_definition,
     custom_echo,
+    public_tool,
     qualified_name,
 )
 from antwort.wire.field_errors import read_type
@@ -85,6 +86,11 @@ class Target(msgspec.Struct, frozen=True):
     def shown_name(self) -> str:
         """The name by which clients know it."""
         return self.name if self.opened is None else self.opened.name
+
+    @property
+    def opened_name(self) -> str | None:
+        """The name with its label, if it is a function that a tool of the request stands for."""
+        return None if self.opened is None else f"{self.opened.label}.{self.opened.name}"
 
     @property
     def is_direct(self) -> bool:
@@ -368,8 +374,7 @@ class NamedTools:
             if other.spec.hosted is not None and kind in other.spec.hosted.types:
                 self._hosted.append((tool, other))
         said = {name: value for name, value in tool.items() if value is not None or name not in hosted.tool_defaults}
-        told = {name: value for name, value in said.items() if name not in hosted.secrets}
-        self._echo.append({**hosted.tool_defaults, **told})
+        self._echo.append({**hosted.tool_defaults, **public_tool(said, hosted.secrets)})
 
     def _add_unopened(self, tool: JSON, found: Available, param: str) -> None:
         label = tool.get("server_label")

@@ -7,9 +7,11 @@ a session then. Which of the two a server is, it is asked with the first request
 import asyncio
 import itertools
 import logging
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
+from functools import partial
 from time import monotonic
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -22,8 +24,10 @@ from antwort.provider import (
     OutboundTimeoutError,
     SingleFlight,
 )
+from antwort.providers.mcp.elicitation import DECLINED, METHOD, checked_requests
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
 from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
+from antwort.providers.mcp.waiting import CallUser, Within
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +43,7 @@ _SETTLE = 0.2
 """Seconds in which a server may end a stream whose answer is there: then the connection is good for another."""
 _MOST_ROUNDS = 8
 """How often a call is made again with answers that the server wants."""
-_DECLINED: JSON = {"action": "decline"}
+_CAPABILITIES: JSON = {"elicitation": {"form": {}, "url": {}}}
 
 
 class ServerTime:
@@ -59,13 +63,28 @@ class ServerTime:
         return self._ends - now
 
 
+class ToolRequest(NamedTuple):
+    """A call as it is sent."""
+
+    name: str
+    arguments: JSON
+    headers: Mapping[str, str]
+    """What of the arguments is in headers, too."""
+
+    @property
+    def params(self) -> JSON:
+        """The call as the protocol has it."""
+        return {"name": self.name, "arguments": self.arguments}
+
+
 class McpConnection:
     """Asks one server, with the headers of whoever has named it."""
 
     def __init__(
-        self, http: HttpClient, url: str, headers: Mapping[str, str], *, guarded: bool, max_bytes: int
+        self, http: HttpClient, url: str, headers: Mapping[str, str], *, guarded: bool, max_bytes: int, tenant: str = ""
     ) -> None:
         self._http = http
+        self._tenant = tenant
         self._url = url
         self._given = {name.lower(): value for name, value in headers.items()}
         self._guarded = guarded
@@ -75,21 +94,35 @@ class McpConnection:
         """What the server speaks; None as long as it was not asked."""
         self._session: str | None = None
         self._greeting = SingleFlight(self._greet)
+        self._waiting = 0
+        """How many wait for it."""
 
     async def list_page(self, cursor: str | None, seconds: float) -> JSON:
         """Return a page of the tools that the server has."""
         return await self._ask_greeted("tools/list", {} if cursor is None else {"cursor": cursor}, {}, seconds)
 
-    async def call_tool(self, name: str, arguments: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
-        """Call a tool, and return the result. What the server asks meanwhile is declined: there is nobody to ask."""
-        params: JSON = {"name": name, "arguments": arguments}
+    async def call_tool(self, request: ToolRequest, seconds: float, user: CallUser) -> JSON:
+        """Call a tool, and return the result; what the server wants to know is asked the user, between its answers."""
+        number, besides = await user.begin()
         time = ServerTime(seconds)
-        for _ in range(_MOST_ROUNDS):
-            result = await self._ask_greeted("tools/call", params, headers, time.left())
+        while True:
+            params = {**request.params, **besides}
+            result = await self._ask_greeted("tools/call", params, request.headers, time.left())
             if result.get("resultType") != "input_required":
                 return result
-            params = {"name": name, "arguments": arguments, **_declined(result)}
-        raise McpProtocolError("The server asks for more and more.")
+            if (number := number + 1) == _MOST_ROUNDS:
+                raise McpProtocolError("The server asks for more and more.")
+            besides = await user.answer(number, checked_requests(result.get("inputRequests")), _state(result))
+
+    async def call_held(self, request: ToolRequest, seconds: float, within: Within | None) -> JSON:
+        """Call a tool of a server that asks `within` its answer, and return the result."""
+        return await self._ask_greeted("tools/call", request.params, request.headers, seconds, within=within)
+
+    async def asks_within(self) -> bool:
+        """Tell whether the server asks while it works, if it does: an older one."""
+        if self._version is None:
+            await self._greeted()
+        return self._version != STATELESS
 
     async def close(self) -> None:
         """End the session, if there is one."""
@@ -101,14 +134,16 @@ class McpConnection:
 
     # --- one request -------------------------------------------------------------------------------------------------
 
-    async def _ask_greeted(self, method: str, params: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
+    async def _ask_greeted(
+        self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, *, within: Within | None = None
+    ) -> JSON:
         """Ask a server that is greeted before if it has to be; once more if it has forgotten that meanwhile."""
         for is_last in (False, True):
             if self._version is None:
-                await self._greeting.outcome()
+                await self._greeted()
             session = self._session
             try:
-                return await self._ask(method, params, headers, seconds)
+                return await self._ask(method, params, headers, seconds, within)
             except McpError as error:
                 if is_last or session is None or error.http_status not in {400, 404}:
                     raise
@@ -116,25 +151,36 @@ class McpConnection:
                     self._version = self._session = None
         raise AssertionError("the last try returns or raises")
 
-    async def _ask(self, method: str, params: JSON, headers: Mapping[str, str], seconds: float) -> JSON:
+    async def _ask(
+        self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, within: Within | None
+    ) -> JSON:
         sent = {**self._headers(), **headers}
         if self._version == STATELESS:
             params = {**params, "_meta": _envelope()}
             sent["mcp-method"] = method
             if isinstance(name := params.get("name"), str):
                 sent["mcp-name"] = header_value(name)
-        return (await self._request(method, params, sent, seconds))[0]
+        return await self._request(method, params, sent, seconds, within=within)
 
     async def _request(
-        self, method: str, params: Mapping[str, Any], headers: Mapping[str, str], seconds: float
-    ) -> tuple[JSON, HttpAnswer | None]:
+        self,
+        method: str,
+        params: Mapping[str, Any],
+        headers: Mapping[str, str],
+        seconds: float,
+        *,
+        on_head: Callable[[Mapping[str, str]], None] | None = None,
+        within: Within | None = None,
+    ) -> JSON:
         number = next(self._numbers)
         clock = asyncio.timeout(seconds)
-        events = AnswerEvents(number, self._decline, lambda: _settle(clock))
+        events = AnswerEvents(number, partial(self._answer, within, clock), lambda: _settle(clock))
+        longest = seconds if within is None else math.inf  # the clock counts, which stands still meanwhile
         answer: HttpAnswer | None = None
         try:
             async with clock:
-                answer = await self._send("POST", request_body(number, method, params), headers, seconds, events)
+                body = request_body(number, method, params)
+                answer = await self._send("POST", body, headers, longest, events, on_head=on_head)
         except TimeoutError:
             if events.answer is None:
                 raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
@@ -147,7 +193,7 @@ class McpConnection:
                 raise McpHttpError(str(error)) from None
         if answer is None:
             answer = HttpAnswer(self._url, 200, {}, b"")
-        return await read_answer(answer, events), answer
+        return await read_answer(answer, events)
 
     async def _send(
         self,
@@ -156,6 +202,8 @@ class McpConnection:
         headers: Mapping[str, str],
         seconds: float,
         events: AnswerEvents | None = None,
+        *,
+        on_head: Callable[[Mapping[str, str]], None] | None = None,
     ) -> HttpAnswer:
         return await self._http.call(
             method,
@@ -166,6 +214,8 @@ class McpConnection:
             max_bytes=self._max_bytes,
             on_piece=None if events is None else events.take,
             guarded=self._guarded,
+            on_head=on_head,
+            tenant=self._tenant,
         )
 
     def _headers(self) -> dict[str, str]:
@@ -182,13 +232,28 @@ class McpConnection:
 
     # --- the greeting ------------------------------------------------------------------------------------------------
 
+    async def _greeted(self) -> None:
+        """Wait until it is known what the server speaks; the last one who leaves gives up the greeting."""
+        while self._version is None:
+            self._waiting += 1
+            try:
+                await self._greeting.outcome()
+            except asyncio.CancelledError:
+                me = asyncio.current_task()
+                if me is not None and me.cancelling():
+                    if self._waiting == 1:
+                        await self._greeting.close()
+                    raise  # else somebody has given up what this one waits for, too
+            finally:
+                self._waiting -= 1
+
     async def _greet(self) -> None:
         """Find out what the server speaks."""
         if self._version is not None:
             return
         headers = {**self._headers(), "mcp-protocol-version": STATELESS, "mcp-method": "server/discover"}
         try:
-            found, _ = await self._request("server/discover", {"_meta": _envelope()}, headers, _PATIENCE)
+            found = await self._request("server/discover", {"_meta": _envelope()}, headers, _PATIENCE)
         except (McpProtocolError, McpHttpError) as error:
             if isinstance(error, McpTimeoutError) or _is_final(error):
                 raise
@@ -200,44 +265,44 @@ class McpConnection:
             await self._initialize()
 
     async def _initialize(self) -> None:
-        params = {"protocolVersion": _GREETED[0], "capabilities": {}, "clientInfo": _CLIENT}
-        result, answer = await self._request("initialize", params, self._headers(), _PATIENCE)
+        params = {"protocolVersion": _GREETED[0], "capabilities": _CAPABILITIES, "clientInfo": _CLIENT}
+        head: dict[str, str] = {}  # at once: what has the answer may be a stream that nobody ends
+        result = await self._request("initialize", params, self._headers(), _PATIENCE, on_head=head.update)
         version = result.get("protocolVersion")
         if version not in _GREETED:
             raise McpProtocolError("The server speaks no version of the protocol that is known here.")
-        session = None if answer is None else answer.headers.get("mcp-session-id")
-        self._version, self._session = version, session
+        self._version, self._session = version, head.get("mcp-session-id")
         try:
             await self._send("POST", request_body(None, "notifications/initialized", {}), self._headers(), _PATIENCE)
         except OutboundError as error:
             raise McpHttpError(str(error)) from None
 
-    async def _decline(self, asked: JSON) -> None:
-        """Answer what an older server asks while it works: whether we are there, or something that nobody answers."""
+    async def _answer(self, within: Within | None, clock: asyncio.Timeout, asked: JSON) -> None:
+        """Answer what an older server asks while it works: the user, whether we are there, or what nobody answers."""
         answer: JSON = {"jsonrpc": "2.0", "id": asked.get("id")}
+        params = asked.get("params")
         if asked["method"] == "ping":
             answer["result"] = {}
-        elif asked["method"] == "elicitation/create":
-            answer["result"] = _DECLINED
-        else:
+        elif asked["method"] != METHOD:
             answer["error"] = {"code": -32601, "message": "It is not known here."}
+        elif within is None or not isinstance(params, dict):
+            answer["result"] = DECLINED
+        else:
+            now, ends = asyncio.get_running_loop().time, clock.when()
+            left = None if ends is None else ends - now()
+            clock.reschedule(None)
+            answer["result"] = await within(params)
+            clock.reschedule(None if left is None else now() + left)
         try:
-            await self._http.call(
-                "POST",
-                self._url,
-                headers=self._headers(),
-                body=msgspec.json.encode(answer),
-                time_limit=_PATIENCE,
-                max_bytes=self._max_bytes,
-                guarded=self._guarded,
-            )
+            await self._send("POST", msgspec.json.encode(answer), self._headers(), _PATIENCE)
         except OutboundError:
             logger.debug("the question of an MCP server could not be answered")
 
 
 def _envelope() -> JSON:
     """Return what each request says of whoever sends it."""
-    return {f"{_META}protocolVersion": STATELESS, f"{_META}clientInfo": _CLIENT, f"{_META}clientCapabilities": {}}
+    said = {"protocolVersion": STATELESS, "clientInfo": _CLIENT, "clientCapabilities": _CAPABILITIES}
+    return {f"{_META}{name}": value for name, value in said.items()}
 
 
 def _settle(clock: asyncio.Timeout) -> None:
@@ -251,13 +316,9 @@ def _is_final(error: McpError) -> bool:
     return isinstance(error, McpHttpError) and not 400 <= error.http_status < 500
 
 
-def _declined(result: JSON) -> JSON:
-    """Return the fields of a call that declines what the server asks."""
-    requests, state = result.get("inputRequests") or {}, result.get("requestState")
+def _state(result: JSON) -> str | None:
+    """Return what a server wants to be given back."""
+    state = result.get("requestState")
     if state is not None and (not isinstance(state, str) or len(state) > _LONGEST_STATE):
         raise McpProtocolError("The server wants more to be kept for it than is.")
-    asked = requests.values() if isinstance(requests, dict) else [None]
-    if not all(isinstance(one, dict) and one.get("method") == "elicitation/create" for one in asked):
-        raise McpProtocolError("The server asks for something that is not known here.")
-    fields: JSON = {"inputResponses": dict.fromkeys(requests, _DECLINED)} if requests else {}
-    return fields if state is None else {**fields, "requestState": state}
+    return state

@@ -1,9 +1,11 @@
 """The provider: opens the servers that a request names, and calls their tools."""
 
+import asyncio
 import hashlib
 import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from functools import partial
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 
@@ -25,14 +27,16 @@ from antwort.provider import (
     Provider,
     ToolResult,
     function,
+    one_line,
 )
-from antwort.providers.mcp.connection import McpConnection
+from antwort.providers.mcp.connection import McpConnection, ToolRequest
 from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
 from antwort.providers.mcp.results import failed, read_result
 from antwort.providers.mcp.server_tool import McpCallTool, McpServerTool, ServerTool
 from antwort.providers.mcp.settings import McpSettings
+from antwort.providers.mcp.waiting import CallUser, HeldCalls
 
 _NOBODY = ""
 """The tenant for whom the operator looks whether servers answer."""
@@ -40,6 +44,8 @@ _KEPT = 256
 """Servers, each for one tenant with one set of credentials, of which it is known what they speak."""
 _LARGEST_KEPT = 256 * 1024
 """Bytes of a list that is kept, if its server says that it stays the same."""
+_LONGEST_ABOUT = 500
+"""Characters of what a request says of a server that the model reads with each of its tools."""
 _NAMED = 10
 """Tools of a server that the operator is told of where one is missing."""
 
@@ -78,10 +84,15 @@ class Mcp(Provider[McpSettings]):
     @override
     async def lifespan(self) -> AsyncIterator[None]:
         self._servers: OrderedDict[bytes, _KnownServer] = OrderedDict()
+        self._closing: set[asyncio.Task[None]] = set()
+        self._held = HeldCalls()
         yield
+        await self._held.close()
         for server in self._servers.values():
-            await server.connection.close()
+            self._close(server)
         self._servers.clear()
+        if self._closing:
+            await asyncio.wait(self._closing)
 
     @override
     async def open_tool(
@@ -118,14 +129,27 @@ class Mcp(Provider[McpSettings]):
                 headers[f"mcp-param-{header.lower()}"] = header_value(text)
         place = ServerPlace(options["server_url"], options["headers"], options["guarded"])
         connection = self._server(place, ctx).connection
+        request = ToolRequest(options["tool"], given, headers)
+        user = CallUser(ctx, self.services.records, options["label"], repeatable=options["repeatable"])
         started = monotonic()
         try:
-            result = await connection.call_tool(options["tool"], given, headers, self.settings.timeout)
-            return await read_result(result, sees_images=ctx.sees_images)
+            result = await read_result(await self._called(connection, request, user, ctx), sees_images=ctx.sees_images)
         except McpError as error:
-            return failed(error)
+            result = failed(error)
         finally:
             self.duration.observe(monotonic() - started)
+        await user.end()
+        return result
+
+    async def _called(self, connection: McpConnection, request: ToolRequest, user: CallUser, ctx: Context) -> JSON:
+        """Return what a server answers to a call."""
+        seconds = self.settings.timeout
+        if not await connection.asks_within():
+            return await connection.call_tool(request, seconds, user)
+        if not user.is_there:
+            await user.begin()
+            return await connection.call_held(request, seconds, None)
+        return await self._held.outcome(partial(connection.call_held, request, seconds), user, ctx.tenant)
 
     @override
     async def examine(self) -> Sequence[str]:
@@ -172,12 +196,18 @@ class Mcp(Provider[McpSettings]):
         if server is None:
             http, most = self.services.http, self.settings.max_bytes
             server = self._servers[key] = _KnownServer(
-                McpConnection(http, url, headers, guarded=guarded, max_bytes=most)
+                McpConnection(http, url, headers, guarded=guarded, max_bytes=most, tenant=ctx.tenant)
             )
             while len(self._servers) > _KEPT:
-                self._servers.popitem(last=False)
+                self._close(self._servers.popitem(last=False)[1])
         self._servers.move_to_end(key)
         return server
+
+    def _close(self, server: _KnownServer) -> None:
+        """Have the session of a server end, if it has one."""
+        task = asyncio.get_running_loop().create_task(server.connection.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
 
     async def _tools(self, place: ServerPlace, ctx: Context) -> list[ListedTool]:
         server = self._server(place, ctx)
@@ -197,18 +227,20 @@ class Mcp(Provider[McpSettings]):
                 continue
             options: JSON = {"type": "mcp", "server_url": place.url, "headers": dict(place.headers), "tool": name}
             options |= {"guarded": place.guarded, "in_headers": dict(tool.header_names)}
+            options |= {"label": asked.label, "repeatable": tool.is_repeatable}
             otherwise = place.approval or self.settings.require_approval
             approval = asked.approval_of(name, read_only=reads, otherwise=otherwise)
             functions.append(
                 OpenedFunction(
                     name,
                     asked.label,
-                    tool.description or f"The tool {name} of {asked.label}.",
+                    _described(tool, asked),
                     tool.schema,
                     McpCallTool(asked.label, name),
                     options,
                     "always" if place.approval == "always" else approval,
                     tool.is_repeatable,
+                    resumes=True,
                 )
             )
         return functions
@@ -222,6 +254,13 @@ def _arguments(text: str) -> JSON:
     if not isinstance(value, dict):
         raise FunctionError("The arguments are no JSON object.")
     return value
+
+
+def _described(tool: ListedTool, asked: ServerTool) -> str:
+    """Return what a model is told of a tool, and of its server if the request says something of it."""
+    description = tool.description or f"The tool {tool.name} of {asked.label}."
+    about = one_line(asked.description or "")[:_LONGEST_ABOUT]
+    return f"{description}\n\n{asked.label}: {about}" if about else description
 
 
 def _refused(label: str) -> AuthenticationError:

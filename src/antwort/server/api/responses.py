@@ -1,7 +1,8 @@
 """`/v1/responses`: creating, fetching, streaming again, cancelling, deleting; and what is made of windows."""
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import TypeVar
 
 import msgspec
@@ -55,6 +56,10 @@ T = TypeVar("T")
 _SHOW_CALLS = b"antwort-show-calls"
 _SHOW_PROGRESS = b"antwort-show-progress"
 _SHOW_AGENTS = b"antwort-show-agents"
+
+
+class _ClientGoneError(Exception):
+    """Nobody waits for the response any more."""
 
 
 class ResponseEndpoints:
@@ -176,7 +181,10 @@ class ResponseEndpoints:
         if create.multi_agent is not None:
             check_beta(scope)
         try:
-            plan = await self._plan(create, ctx, shown=shown_beside(headers))
+            opening = partial(self._while_here, scope, receive) if create.tools else None
+            plan = await self._plan(create, ctx, shown=shown_beside(headers), opening=opening)
+        except _ClientGoneError:
+            return
         except NotOverError:
             if not await self._runs.answer(create, ctx):
                 raise
@@ -199,6 +207,13 @@ class ResponseEndpoints:
             response = await while_connected(scope, receive, self._engine.respond(plan), self._stragglers)
         if response is not None:
             await send_struct(scope, send, response)
+
+    async def _while_here(self, scope: Scope, receive: Receive, work: Awaitable[T]) -> T:
+        """Return what some work comes to; _ClientGoneError if the client leaves before."""
+        found = await while_connected(scope, receive, work, self._stragglers)
+        if found is None:
+            raise _ClientGoneError
+        return found
 
     async def _read_request(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
         """Read a body."""
