@@ -19,7 +19,7 @@ from antwort.engine.output.emitter import Emitter, ModelCall
 from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
 from antwort.engine.tools.targets import Target
 from antwort.engine.tools.tool_choice import Choice
-from antwort.functions import Image, ToolResult
+from antwort.functions import HostedTool, Image, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
 from antwort.types import JSON
@@ -280,8 +280,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             before = resumed.record
             if before.call_id in known:
                 continue
-            hosted = None if resumed.target is None else resumed.target.hosted
-            tells = hosted is not None and not hosted.output_items  # what comes of it stands in its item
+            tells = resumed.target is not None and _tells_outcome(resumed.target.hosted)
             record = CallRecord(before.call_id, before.name, before.arguments, said_before=True, told=not tells)
             call = self._noted(record, resumed.target, attached=True)
             begun.append([self._shown(call) if tells else call])
@@ -370,9 +369,14 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             record.asked = nested_questions(self._life.journal.entries, record.call_id)
         if not self._life.wait(record, suspension):
             return
-        if suspension.kind == "calls" and call.output_index >= 0:  # what it shows of itself is known already
-            is_whole = call.hosted is None or bool(call.hosted.output_items)
-            call.entry.item["status"], record.told = "completed" if is_whole else "incomplete", True
+        # What it shows of itself is known already, or else what comes of it: in this response, if that goes on.
+        tells = _tells_outcome(call.hosted)
+        if (
+            suspension.kind == "calls"
+            and call.output_index >= 0
+            and not (tells and self._life.plan.response.background)
+        ):
+            call.entry.item["status"], record.told = "incomplete" if tells else "completed", True
             self._life.emitter.done(call.output_index)
         if suspension.kind == "question" and call.output_index < 0:
             self._life.show_question(record)
@@ -406,6 +410,11 @@ class CallProgress:
         sending = self._loop.create_task(self._emitter.flush())
         self._sending.add(sending)
         sending.add_done_callback(self._sending.discard)
+
+
+def _tells_outcome(hosted: HostedTool | None) -> bool:
+    """Tell whether what comes of a call stands in the item of the call itself."""
+    return hosted is not None and not hosted.output_items
 
 
 async def _image_parts(images: Sequence[Image]) -> list[JSON]:
