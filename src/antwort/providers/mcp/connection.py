@@ -10,10 +10,10 @@ import logging
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from time import monotonic
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from typing_extensions import override
 
 from antwort.provider import (
     JSON,
@@ -24,60 +24,23 @@ from antwort.provider import (
     OutboundTimeoutError,
     SingleFlight,
 )
-from antwort.providers.mcp.elicitation import DECLINED, METHOD, checked_requests
+from antwort.providers.mcp.elicitation import DECLINED, METHOD
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
 from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
-from antwort.providers.mcp.waiting import CallUser, Within
+from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, asked_within
+from antwort.providers.mcp.waiting import Within
 
 logger = logging.getLogger(__name__)
 
 STATELESS = "2026-07-28"
-_GREETED = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 _META = "io.modelcontextprotocol/"
-_CLIENT = {"name": "antwort", "version": "1"}
 _PATIENCE = 10.0
 """Seconds for a greeting."""
-_LONGEST_STATE = 64 * 1024
-"""Characters of the state that a server wants to be given back."""
 _SETTLE = 0.2
 """Seconds in which a server may end a stream whose answer is there: then the connection is good for another."""
-_MOST_ROUNDS = 8
-"""How often a call is made again with answers that the server wants."""
-_CAPABILITIES: JSON = {"elicitation": {"form": {}, "url": {}}}
 
 
-class ServerTime:
-    """The time that a server has in all, however many requests it makes of it."""
-
-    def __init__(self, seconds: float) -> None:
-        self._seconds = seconds
-        self._ends: float | None = None
-
-    def left(self) -> float:
-        """Return the seconds for the next request, all of them for the first; McpTimeoutError if there are none."""
-        now = monotonic()
-        if self._ends is None:
-            self._ends = now + self._seconds
-        if now >= self._ends:
-            raise McpTimeoutError(f"The server did not answer within {self._seconds:g} seconds.")
-        return self._ends - now
-
-
-class ToolRequest(NamedTuple):
-    """A call as it is sent."""
-
-    name: str
-    arguments: JSON
-    headers: Mapping[str, str]
-    """What of the arguments is in headers, too."""
-
-    @property
-    def params(self) -> JSON:
-        """The call as the protocol has it."""
-        return {"name": self.name, "arguments": self.arguments}
-
-
-class McpConnection:
+class McpConnection(McpPeer):
     """Asks one server, with the headers of whoever has named it."""
 
     def __init__(
@@ -97,33 +60,14 @@ class McpConnection:
         self._waiting = 0
         """How many wait for it."""
 
-    async def list_page(self, cursor: str | None, seconds: float) -> JSON:
-        """Return a page of the tools that the server has."""
-        return await self._ask_greeted("tools/list", {} if cursor is None else {"cursor": cursor}, {}, seconds)
-
-    async def call_tool(self, request: ToolRequest, seconds: float, user: CallUser) -> JSON:
-        """Call a tool, and return the result; what the server wants to know is asked the user, between its answers."""
-        number, besides = await user.begin()
-        time = ServerTime(seconds)
-        while True:
-            params = {**request.params, **besides}
-            result = await self._ask_greeted("tools/call", params, request.headers, time.left())
-            if result.get("resultType") != "input_required":
-                return result
-            if (number := number + 1) == _MOST_ROUNDS:
-                raise McpProtocolError("The server asks for more and more.")
-            besides = await user.answer(number, checked_requests(result.get("inputRequests")), _state(result))
-
-    async def call_held(self, request: ToolRequest, seconds: float, within: Within | None) -> JSON:
-        """Call a tool of a server that asks `within` its answer, and return the result."""
-        return await self._ask_greeted("tools/call", request.params, request.headers, seconds, within=within)
-
+    @override
     async def asks_within(self) -> bool:
         """Tell whether the server asks while it works, if it does: an older one."""
         if self._version is None:
             await self._greeted()
         return self._version != STATELESS
 
+    @override
     async def close(self) -> None:
         """End the session, if there is one."""
         if self._session is not None:
@@ -134,6 +78,7 @@ class McpConnection:
 
     # --- one request -------------------------------------------------------------------------------------------------
 
+    @override
     async def _ask_greeted(
         self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, *, within: Within | None = None
     ) -> JSON:
@@ -265,11 +210,11 @@ class McpConnection:
             await self._initialize()
 
     async def _initialize(self) -> None:
-        params = {"protocolVersion": _GREETED[0], "capabilities": _CAPABILITIES, "clientInfo": _CLIENT}
+        params = {"protocolVersion": GREETED[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT}
         head: dict[str, str] = {}  # at once: what has the answer may be a stream that nobody ends
         result = await self._request("initialize", params, self._headers(), _PATIENCE, on_head=head.update)
         version = result.get("protocolVersion")
-        if version not in _GREETED:
+        if version not in GREETED:
             raise McpProtocolError("The server speaks no version of the protocol that is known here.")
         self._version, self._session = version, head.get("mcp-session-id")
         try:
@@ -288,11 +233,7 @@ class McpConnection:
         elif within is None or not isinstance(params, dict):
             answer["result"] = DECLINED
         else:
-            now, ends = asyncio.get_running_loop().time, clock.when()
-            left = None if ends is None else ends - now()
-            clock.reschedule(None)
-            answer["result"] = await within(params)
-            clock.reschedule(None if left is None else now() + left)
+            answer["result"] = await asked_within(clock, within, params)
         try:
             await self._send("POST", msgspec.json.encode(answer), self._headers(), _PATIENCE)
         except OutboundError:
@@ -301,7 +242,7 @@ class McpConnection:
 
 def _envelope() -> JSON:
     """Return what each request says of whoever sends it."""
-    said = {"protocolVersion": STATELESS, "clientInfo": _CLIENT, "clientCapabilities": _CAPABILITIES}
+    said = {"protocolVersion": STATELESS, "clientInfo": CLIENT, "clientCapabilities": CAPABILITIES}
     return {f"{_META}{name}": value for name, value in said.items()}
 
 
@@ -314,11 +255,3 @@ def _is_final(error: McpError) -> bool:
     if error.http_status in {401, 403}:
         return True
     return isinstance(error, McpHttpError) and not 400 <= error.http_status < 500
-
-
-def _state(result: JSON) -> str | None:
-    """Return what a server wants to be given back."""
-    state = result.get("requestState")
-    if state is not None and (not isinstance(state, str) or len(state) > _LONGEST_STATE):
-        raise McpProtocolError("The server wants more to be kept for it than is.")
-    return state

@@ -8,8 +8,8 @@ import msgspec
 from msgspec import Struct
 
 from antwort.provider import JSON, ItemEvent, OpenedItem, printable
-from antwort.providers.mcp.connection import McpConnection, ServerTime
 from antwort.providers.mcp.errors import McpError, McpProtocolError
+from antwort.providers.mcp.peer import McpPeer, ServerTime
 
 LIST = "mcp_list_tools"
 _NAME = re.compile(r"[\w./:-]{1,128}", re.ASCII)
@@ -81,7 +81,7 @@ class ListedTool(Struct, frozen=True):
         }
 
 
-async def listed_tools(connection: McpConnection, *, most: int, seconds: float) -> tuple[list[ListedTool], float]:
+async def listed_tools(connection: McpPeer, *, most: int, seconds: float) -> tuple[list[ListedTool], float]:
     """Return the tools of a server, and for how many seconds they stay the same; McpError says why there are none."""
     tools: dict[str, ListedTool] = {}
     cursor, size, fresh = None, 0, 0.0

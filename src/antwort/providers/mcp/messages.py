@@ -95,7 +95,7 @@ class AnswerEvents:
 async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
     """Return the result in an answer; McpHttpError or McpProtocolError say why there is none."""
     if events.answer is not None:
-        return _result(events.answer)
+        return result_of(events.answer)
     if answer.content_type == "application/json" and answer.body:
         try:
             message = await decoded(answer.body)
@@ -104,7 +104,7 @@ async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
                 raise
             message = {}
         if answer.status < 400 or isinstance(message.get("error"), dict):
-            return _result(message, answer.status)
+            return result_of(message, answer.status)
     if answer.status >= 400:
         raise McpHttpError(f"The server answered with the status {answer.status}.", answer.status)
     if answer.status >= 300:
@@ -112,7 +112,8 @@ async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
     raise McpProtocolError("The server has ended its answer without a result.")
 
 
-def _result(message: JSON, status: int = 200) -> JSON:
+def result_of(message: JSON, status: int = 200) -> JSON:
+    """Return the result in a message; McpProtocolError says why there is none."""
     error, result = message.get("error"), message.get("result")
     if isinstance(error, dict):
         code = error.get("code")

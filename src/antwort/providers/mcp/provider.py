@@ -29,13 +29,15 @@ from antwort.provider import (
     function,
     one_line,
 )
-from antwort.providers.mcp.connection import McpConnection, ToolRequest
+from antwort.providers.mcp.child import ChildServer, Program
+from antwort.providers.mcp.connection import McpConnection
 from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
+from antwort.providers.mcp.peer import McpPeer, ToolRequest
 from antwort.providers.mcp.results import failed, read_result
 from antwort.providers.mcp.server_tool import McpCallTool, McpServerTool, ServerTool
-from antwort.providers.mcp.settings import McpSettings
+from antwort.providers.mcp.settings import McpServerSettings, McpSettings
 from antwort.providers.mcp.waiting import CallUser, HeldCalls
 
 _NOBODY = ""
@@ -59,6 +61,8 @@ class ServerPlace(NamedTuple):
     """Whether a client has named the URL."""
     allowed: Sequence[str] | None = None
     approval: Literal["always", "never"] | None = None
+    program: str | None = None
+    """The label of one that is a program."""
 
     def has(self, name: str) -> bool:
         """Tell whether the operator wants a tool to be there."""
@@ -68,7 +72,7 @@ class ServerPlace(NamedTuple):
 class _KnownServer:
     """A server for one tenant with one set of credentials."""
 
-    def __init__(self, connection: McpConnection) -> None:
+    def __init__(self, connection: McpPeer) -> None:
         self.connection = connection
         self.tools = b""
         """Its list as JSON: as objects a list of a hostile server takes twenty times as much."""
@@ -86,9 +90,14 @@ class Mcp(Provider[McpSettings]):
         self._servers: OrderedDict[bytes, _KnownServer] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
         self._held = HeldCalls()
+        self._programs = {
+            label: _KnownServer(ChildServer(self._program(label, server.command, server)))
+            for label, server in self.settings.servers.items()
+            if server.command is not None
+        }
         yield
         await self._held.close()
-        for server in self._servers.values():
+        for server in (*self._servers.values(), *self._programs.values()):
             self._close(server)
         self._servers.clear()
         if self._closing:
@@ -127,7 +136,7 @@ class Mcp(Provider[McpSettings]):
             if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 headers[f"mcp-param-{header.lower()}"] = header_value(text)
-        place = ServerPlace(options["server_url"], options["headers"], options["guarded"])
+        place = ServerPlace(options["server_url"], options["headers"], options["guarded"], program=options["program"])
         connection = self._server(place, ctx).connection
         request = ToolRequest(options["tool"], given, headers)
         user = CallUser(ctx, self.services.records, options["label"], repeatable=options["repeatable"])
@@ -141,7 +150,7 @@ class Mcp(Provider[McpSettings]):
         await user.end()
         return result
 
-    async def _called(self, connection: McpConnection, request: ToolRequest, user: CallUser, ctx: Context) -> JSON:
+    async def _called(self, connection: McpPeer, request: ToolRequest, user: CallUser, ctx: Context) -> JSON:
         """Return what a server answers to a call."""
         seconds = self.settings.timeout
         if not await connection.asks_within():
@@ -186,10 +195,18 @@ class Mcp(Provider[McpSettings]):
         headers = {**asked.headers, **{name: value.get_secret_value() for name, value in own.headers.items()}}
         if own.authorization is not None and "authorization" not in asked.headers:
             headers["authorization"] = f"Bearer {own.authorization.get_secret_value()}"
-        return ServerPlace(own.url, headers, False, own.allowed_tools, own.require_approval)
+        program = None if own.command is None else asked.label
+        return ServerPlace(own.url or "", headers, False, own.allowed_tools, own.require_approval, program)
+
+    def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> Program:
+        """Return how a server is started that is a program."""
+        environment = {name: value.get_secret_value() for name, value in server.env.items()}
+        return Program(label, command, environment, server.folder, self.settings.max_bytes)
 
     def _server(self, place: ServerPlace, ctx: Context) -> _KnownServer:
-        """Return a server as it is known for a tenant with some credentials."""
+        """Return a server as it is known for a tenant with some credentials; a program is the same for all."""
+        if place.program is not None:
+            return self._programs[place.program]
         url, headers, guarded = place.url, place.headers, place.guarded
         key = hashlib.blake2b(msgspec.json.encode([ctx.tenant, url, sorted(headers.items()), guarded])).digest()
         server = self._servers.get(key)
@@ -227,7 +244,7 @@ class Mcp(Provider[McpSettings]):
                 continue
             options: JSON = {"type": "mcp", "server_url": place.url, "headers": dict(place.headers), "tool": name}
             options |= {"guarded": place.guarded, "in_headers": dict(tool.header_names)}
-            options |= {"label": asked.label, "repeatable": tool.is_repeatable}
+            options |= {"label": asked.label, "repeatable": tool.is_repeatable, "program": place.program}
             otherwise = place.approval or self.settings.require_approval
             approval = asked.approval_of(name, read_only=reads, otherwise=otherwise)
             functions.append(

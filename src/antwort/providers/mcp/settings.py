@@ -1,8 +1,9 @@
 """What an operator can set."""
 
-from typing import Literal
+from pathlib import Path
+from typing import Literal, Self
 
-from pydantic import PositiveInt
+from pydantic import PositiveInt, model_validator
 
 from antwort.provider import Duration, Field, SecretStr, Settings
 
@@ -10,7 +11,18 @@ from antwort.provider import Duration, Field, SecretStr, Settings
 class McpServerSettings(Settings):
     """A server of the operator, which requests name by its label."""
 
-    url: str = Field(pattern=r"^https?://", description="Where it is, in whichever network.")
+    url: str | None = Field(
+        default=None, pattern=r"^https?://", description="Where it is, in whichever network; or `command`."
+    )
+    command: list[str] | None = Field(
+        default=None,
+        min_length=1,
+        description="The program that it is, with arguments: it is started when it is needed, and again when it ends.",
+    )
+    env: dict[str, SecretStr] = Field(
+        default_factory=dict, description="Environment of the program, besides PATH, HOME and language."
+    )
+    folder: Path | None = Field(default=None, description="Working directory of the program.")
     authorization: SecretStr | None = Field(
         default=None, description="A token that it wants, as a bearer token; a request may bring another."
     )
@@ -19,6 +31,14 @@ class McpServerSettings(Settings):
     require_approval: Literal["always", "never"] = Field(
         default="never", description="Whether calls wait for an approval; requests may only want more of them."
     )
+
+    @model_validator(mode="after")
+    def _check_place(self) -> Self:
+        if (self.url is None) == (self.command is None):
+            raise ValueError("a server has either a url or a command")
+        if self.command is not None and (self.headers or self.authorization is not None):
+            raise ValueError("a program has no headers: give it what it needs in env")
+        return self
 
 
 class McpSettings(Settings):

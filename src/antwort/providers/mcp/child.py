@@ -1,0 +1,240 @@
+"""A server that is a program of this machine: messages are lines of its input and output."""
+
+import asyncio
+import itertools
+import logging
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+from typing_extensions import override
+
+from antwort.provider import JSON, ChildProcess, SingleFlight, one_line, tied
+from antwort.providers.mcp.elicitation import DECLINED, METHOD
+from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
+from antwort.providers.mcp.messages import decoded, request_body, result_of
+from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, asked_within
+from antwort.providers.mcp.waiting import Within
+
+logger = logging.getLogger(__name__)
+
+_PATIENCE = 30.0
+"""Seconds for a program to start and to answer a greeting."""
+_GRACE = 2.0
+"""Seconds for it to end by itself when its input has ended."""
+_PIECE = 64 * 1024
+_MOST_LINES = 200
+"""Lines that a program may log, from its start on."""
+_LONGEST_LINE = 500
+_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER")
+"""What a program has of our environment: no secrets of ours."""
+
+
+class Program(Struct, frozen=True):
+    """How a server is started."""
+
+    label: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path | None
+    max_bytes: int
+
+
+class ChildServer(McpPeer):
+    """Asks a program, which is started when it is asked first, and again when it has ended."""
+
+    def __init__(self, program: Program) -> None:
+        self._program = program
+        self._starting = SingleFlight(self._start)
+        self._running: _Running | None = None
+
+    @override
+    async def asks_within(self) -> bool:
+        return True
+
+    @override
+    async def close(self) -> None:
+        await self._starting.close()
+        if self._running is not None:
+            await self._running.end()
+
+    @override
+    async def _ask_greeted(
+        self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, *, within: Within | None = None
+    ) -> JSON:
+        if self._running is None or self._running.is_over:
+            await self._starting.outcome()
+        if self._running is None:
+            raise _gone()
+        return await self._running.ask(method, params, seconds, within)
+
+    async def _start(self) -> None:
+        if self._running is not None:
+            await self._running.end()
+        program = self._program
+        own = {name: value for name in _INHERITED if (value := os.environ.get(name)) is not None}
+        try:
+            process = await ChildProcess.start(
+                tied(program.command),
+                environment={**own, **program.environment},
+                cwd=program.folder,
+                start_new_session=True,
+            )
+        except (OSError, ValueError) as error:
+            raise McpHttpError(f"The program of the server cannot be started: {error}") from None
+        self._running = _Running(program, process)
+        try:
+            await self._running.greet()
+        except BaseException:
+            await self._running.end()
+            raise
+
+
+class _Running:
+    """A program that runs, until it ends."""
+
+    def __init__(self, program: Program, process: ChildProcess) -> None:
+        self._program = program
+        self._process = process
+        self._numbers = itertools.count(1)
+        self._asked: dict[int, asyncio.Future[JSON]] = {}
+        self._within: dict[int, tuple[asyncio.Timeout, Within | None]] = {}
+        self._answering: set[asyncio.Task[None]] = set()
+        self.is_over = False
+        loop = asyncio.get_running_loop()
+        self._reading = loop.create_task(self._read())
+        self._logging = loop.create_task(self._log())
+
+    async def greet(self) -> None:
+        """Agree on a version."""
+        params: JSON = {"protocolVersion": GREETED[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT}
+        result = await self.ask("initialize", params, _PATIENCE, None)
+        if result.get("protocolVersion") not in GREETED:
+            raise McpProtocolError("The server speaks no version of the protocol that is known here.")
+        await self._write(request_body(None, "notifications/initialized", {}))
+
+    async def ask(self, method: str, params: JSON, seconds: float, within: Within | None) -> JSON:
+        """Return the result of a request."""
+        number = next(self._numbers)
+        answer: asyncio.Future[JSON] = asyncio.get_running_loop().create_future()
+        clock = asyncio.timeout(seconds)
+        self._asked[number], self._within[number] = answer, (clock, within)
+        try:
+            async with clock:
+                if self.is_over:
+                    raise _gone()
+                await self._write(request_body(number, method, params))
+                return result_of(await answer)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            await self._write(request_body(None, "notifications/cancelled", {"requestId": number}))
+            if isinstance(error, TimeoutError):
+                raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
+            raise
+        finally:
+            del self._asked[number], self._within[number]
+
+    async def end(self) -> None:
+        """End the program: by itself if it does, when it has no input any more."""
+        process = self._process
+        process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), _GRACE)
+        except TimeoutError:
+            _kill_group(process)
+            await process.wait()
+        process.close()
+        await asyncio.wait([self._reading, self._logging])
+
+    async def _write(self, message: bytes) -> None:
+        if self.is_over:
+            return
+        try:
+            self._process.stdin.write(message + b"\n")
+            await self._process.stdin.drain()
+        except OSError:
+            self._give_up(_gone())
+
+    async def _read(self) -> None:
+        """Take what the program says, line by line, until it ends."""
+        rest, problem = bytearray(), _gone()
+        try:
+            while piece := await self._process.stdout.read(_PIECE):
+                *lines, last = piece.split(b"\n")
+                for line in lines:
+                    rest += line
+                    await self._take(bytes(rest))
+                    rest.clear()
+                rest += last
+                if len(rest) > self._program.max_bytes:
+                    raise McpProtocolError("The answer of the server is larger than it may be.")
+        except (McpError, OSError) as error:
+            problem = error if isinstance(error, McpError) else problem
+            _kill_group(self._process)
+        finally:
+            self._give_up(problem)
+
+    def _give_up(self, problem: McpError) -> None:
+        self.is_over = True
+        for answer in self._asked.values():
+            if not answer.done():
+                answer.set_exception(problem)
+
+    async def _take(self, line: bytes) -> None:
+        if not line.strip():
+            return
+        try:
+            message = await decoded(line)
+        except McpProtocolError:
+            logger.info("MCP server %s: a line that is no message", self._program.label)
+            return
+        if "method" not in message:
+            number = message.get("id")
+            answer = self._asked.get(number) if isinstance(number, int) else None
+            if answer is not None and not answer.done():
+                answer.set_result(message)
+        elif message.get("id") is not None:
+            task = asyncio.get_running_loop().create_task(self._answer(message))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+
+    async def _answer(self, asked: JSON) -> None:
+        """Answer what the program asks: the user of the one call that is under way, if it is one."""
+        answer: JSON = {"jsonrpc": "2.0", "id": asked["id"]}
+        params = asked.get("params")
+        clock, within = next(iter(self._within.values())) if len(self._within) == 1 else (None, None)
+        if asked["method"] == "ping":
+            answer["result"] = {}
+        elif asked["method"] != METHOD:
+            answer["error"] = {"code": -32601, "message": "It is not known here."}
+        elif clock is None or within is None or not isinstance(params, dict):
+            answer["result"] = DECLINED
+        else:
+            answer["result"] = await asked_within(clock, within, params)
+        await self._write(msgspec.json.encode(answer))
+
+    async def _log(self) -> None:
+        """Log what the program says of itself, as far as that is little."""
+        rest, count = b"", 0
+        while piece := await self._process.stderr.read(_PIECE):
+            *lines, rest = (rest + piece).split(b"\n")
+            rest = rest[:_LONGEST_LINE]
+            for line in lines[: max(0, _MOST_LINES - count)]:
+                text = one_line(line[:_LONGEST_LINE].decode(errors="replace"))
+                logger.info("MCP server %s: %s", self._program.label, text)
+            count += len(lines)
+
+
+def _gone() -> McpHttpError:
+    return McpHttpError("The program of the server has ended.")
+
+
+def _kill_group(process: ChildProcess) -> None:
+    """Kill a program, and what it has started."""
+    if process.returncode is None:
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except ProcessLookupError:
+            return
