@@ -33,7 +33,7 @@ _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER")
 """What a program has of our environment: no secrets of ours."""
 
 
-class Program(Struct, frozen=True):
+class ServerProgram(Struct, frozen=True):
     """How a server is started."""
 
     label: str
@@ -46,7 +46,7 @@ class Program(Struct, frozen=True):
 class ChildServer(McpPeer):
     """Asks a program, which is started when it is asked first, and again when it has ended."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: ServerProgram) -> None:
         self._program = program
         self._starting = SingleFlight(self._start)
         self._running: _Running | None = None
@@ -96,7 +96,7 @@ class ChildServer(McpPeer):
 class _Running:
     """A program that runs, until it ends."""
 
-    def __init__(self, program: Program, process: ChildProcess) -> None:
+    def __init__(self, program: ServerProgram, process: ChildProcess) -> None:
         self._program = program
         self._process = process
         self._numbers = itertools.count(1)

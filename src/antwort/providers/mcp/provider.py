@@ -29,7 +29,7 @@ from antwort.provider import (
     function,
     one_line,
 )
-from antwort.providers.mcp.child import ChildServer, Program
+from antwort.providers.mcp.child import ChildServer, ServerProgram
 from antwort.providers.mcp.connection import McpConnection
 from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
@@ -198,10 +198,10 @@ class Mcp(Provider[McpSettings]):
         program = None if own.command is None else asked.label
         return ServerPlace(own.url or "", headers, False, own.allowed_tools, own.require_approval, program)
 
-    def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> Program:
+    def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> ServerProgram:
         """Return how a server is started that is a program."""
         environment = {name: value.get_secret_value() for name, value in server.env.items()}
-        return Program(label, command, environment, server.folder, self.settings.max_bytes)
+        return ServerProgram(label, command, environment, server.folder, self.settings.max_bytes)
 
     def _server(self, place: ServerPlace, ctx: Context) -> _KnownServer:
         """Return a server as it is known for a tenant with some credentials; a program is the same for all."""
