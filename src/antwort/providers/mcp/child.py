@@ -159,7 +159,8 @@ class _Running:
 
     async def _read(self) -> None:
         """Take what the program says, line by line, until it ends."""
-        rest, problem = bytearray(), _gone()
+        rest = bytearray()
+        problem: McpError = _gone()
         try:
             while piece := await self._process.stdout.read(_PIECE):
                 *lines, last = piece.split(b"\n")
