@@ -28,6 +28,8 @@ from benchmarks.ingestion import METHOD as INGESTION_METHOD
 from benchmarks.ingestion import ingestion_rows
 from benchmarks.json_parts import METHOD as JSON_METHOD
 from benchmarks.json_parts import json_rows
+from benchmarks.mcp_calls import METHOD as MCP_METHOD
+from benchmarks.mcp_calls import mcp_rows
 from benchmarks.measure import BenchmarkError, Row, positive
 from benchmarks.pages import METHOD as PAGES_METHOD
 from benchmarks.pages import pages_rows
@@ -73,6 +75,7 @@ PARTS = {
     "gateway": Part(lambda options: gateway_rows(full=options.full, rounds=options.rounds), METHOD),
     "http": Part(lambda options: http_rows(full=options.full, rounds=options.rounds), HTTP_METHOD),
     "json": Part(lambda options: json_rows(full=options.full), JSON_METHOD),
+    "mcp": Part(lambda options: mcp_rows(full=options.full), MCP_METHOD),
     "file_search": Part(lambda _: file_search_rows(), slow=True),
     "retrieval": Part(lambda _: retrieval_rows(), RETRIEVAL_METHOD, slow=True),
     "finding": Part(lambda _: finding_rows(), FINDING_METHOD, slow=True),

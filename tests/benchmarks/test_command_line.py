@@ -62,7 +62,7 @@ def test_slow_parts_run_with_the_large_counts_or_when_they_are_asked_for(
     asked: list[tuple[str, Options]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert benchmarks.main(["--rounds", "3"]) == 0
-    quick = ["dispatch", "gateway", "http", "json"]
+    quick = ["dispatch", "gateway", "http", "json", "mcp"]
     assert [(name, options.rounds) for name, options in asked] == [(name, 3) for name in quick]
     asked.clear()
     assert benchmarks.main(["--full"]) == 0
