@@ -14,6 +14,7 @@ from typing import Any
 from antwort import Antwort, Context
 from antwort.config import Config
 from antwort.providers.mcp import Mcp
+from antwort.types import JSON
 from benchmarks.measure import Row, cpu_of_rounds
 
 BAR = 1.5
@@ -68,7 +69,7 @@ async def _times(url: str, *, rounds: int, repeat: int) -> dict[str, list[float]
         async with Antwort(config, providers=[Mcp()]) as app:
 
             def call(era: str) -> Any:
-                options = {"type": "mcp", "server_url": f"{url}/{_ERAS[era]}", "headers": {}, "tool": "weather"}
+                options: JSON = {"type": "mcp", "server_url": f"{url}/{_ERAS[era]}", "headers": {}, "tool": "weather"}
                 options |= {"guarded": False, "in_headers": {}, "label": "w", "repeatable": False, "program": None}
                 ctx = Context("default", options=options)
                 return app.registry.execute("mcp", {"arguments": '{"city": "Berlin"}'}, ctx)
