@@ -113,7 +113,7 @@ def functions_of(face: Face) -> list[Any]:
 
     async def count(ctx: Context, to: int) -> str:
         """Count, and tell how far it is."""
-        for number in range(1, to + 1):
+        for number in range(to + 1):
             ctx.emit(Progress(f"{number} of {to}", number / to))
         return f"counted to {to}"
 

@@ -179,7 +179,7 @@ def test_a_call_that_tells_how_far_it_is_is_answered_by_a_stream(face: Face) -> 
 
     events = [json.loads(line[6:]) for line in found.text.splitlines() if line.startswith("data: ")]
     assert found.headers["content-type"] == "text/event-stream; charset=utf-8"
-    assert [event.get("method", "answer") for event in events] == ["notifications/progress", "answer"]
+    assert [event.get("method", "answer") for event in events] == ["notifications/progress"] * 2 + ["answer"]
     plain = face.post(body, **STATELESS, mcp_method="tools/call", mcp_name="count", accept="application/json")
     assert plain.headers["content-type"] == "application/json"
 

@@ -92,7 +92,7 @@ async def test_it_is_told_how_far_a_call_is(face: Face, mode: str) -> None:
         result = await client.call_tool("count", {"to": 100}, progress_callback=note)
 
     assert texts(result) == ["counted to 100"]
-    assert [told[0], told[-1]] == [(0.01, 1, "1 of 100"), (1, 1, "100 of 100")]
+    assert [told[0], told[-1]] == [(0, 1, "0 of 100"), (1, 1, "100 of 100")]
     assert told == sorted(told)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable
 import msgspec
 from msgspec.structs import replace
 
-from antwort.config import ApprovalPolicy
 from antwort.context import Progress
 from antwort.engine.budget import Budget
 from antwort.engine.plan import Plan
@@ -32,11 +31,6 @@ def is_for_clients(spec: FunctionSpec) -> bool:
     return not (spec.scope is Scope.AGENT or spec.ends_agent or (spec.hosted is not None and spec.hosted.opens))
 
 
-def needs_somebody(spec: FunctionSpec, policy: ApprovalPolicy | None = None) -> bool:
-    """Tell whether a call of a function may wait for somebody: it asks, needs a yes, or makes calls that do."""
-    return spec.suspends or spec.calls_functions or needs_approval(spec, policy)
-
-
 class DirectCall(msgspec.Struct, frozen=True, eq=False):
     """A call of the only function that the request of a plan names; nothing of it is kept when it is over."""
 
@@ -45,14 +39,22 @@ class DirectCall(msgspec.Struct, frozen=True, eq=False):
     emit: Callable[[Progress], None]
     """Where its progress goes."""
 
-    async def run(self, arguments: JSON) -> ToolResult:
-        """Execute it. Whatever comes of it is a result; only the caller's own cancellation is raised."""
+    @property
+    def needs_approval(self) -> bool:
+        """Tell whether somebody has to say yes before it is made."""
+        return self.target.spec is not None and needs_approval(self.target.spec, self.plan.approval)
+
+    async def run(self, arguments: JSON, *, can_wait: bool = False) -> ToolResult:
+        """Execute it. Whatever comes of it is a result; only the caller's own cancellation is raised.
+
+        What somebody is asked is one, too, if the caller can wait for the answer, which is the call's result then.
+        """
         plan, target = self.plan, self.target
         spec, executor = target.spec, target.executor
         if spec is None or executor is None:
             return ToolResult.error("There is no such function.", "unknown")
-        if needs_somebody(spec, plan.approval):
-            return ToolResult.error(f"{spec.name} waits for somebody, and a call like this cannot.", "denied")
+        if spec.calls_functions or (spec.suspends and not can_wait):
+            return _no_wait(spec)
         if plan.ctx.deadline is not None and plan.ctx.deadline - time.monotonic() < _TOO_LATE:
             return ToolResult.error(f"{spec.name} has no time left.", "timeout")
         ctx = replace(
@@ -71,6 +73,10 @@ class DirectCall(msgspec.Struct, frozen=True, eq=False):
             budget = plan.ctx.budget
             if isinstance(budget, Budget) and budget.closing:
                 await budget.close("over")
-        if result.suspension is not None:
-            return ToolResult.error(f"{spec.name} waits for somebody, and a call like this cannot.", "denied")
+        if result.suspension is not None and not (can_wait and result.suspension.kind == "question"):
+            return _no_wait(spec)
         return ToolResult.of(result)
+
+
+def _no_wait(spec: FunctionSpec) -> ToolResult:
+    return ToolResult.error(f"{spec.name} waits for somebody, and a call like this cannot.", "denied")

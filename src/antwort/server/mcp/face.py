@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 
 from antwort.context import Context, Progress
-from antwort.engine.calls.direct_call import is_for_clients
+from antwort.engine.calls.direct_call import DirectCall, is_for_clients
 from antwort.engine.engine import Engine
 from antwort.errors import APIError
+from antwort.functions import ToolResult
 from antwort.runs.limits import TenantLimits
 from antwort.server.mcp.messages import (
     CANCELLED,
@@ -25,6 +26,7 @@ from antwort.server.mcp.messages import (
     notification,
 )
 from antwort.server.mcp.tools import DescribedTools, result_of
+from antwort.server.mcp.waiting_calls import WaitingCall, approval_of, can_ask
 from antwort.types import JSON
 
 Tell = Callable[[JSON], None]
@@ -53,6 +55,10 @@ class RpcCaller(msgspec.Struct, frozen=True):
     def is_stateless(self) -> bool:
         """Tell whether he says with each request what he is."""
         return self.version == STATELESS
+
+    def can_ask(self, message: RpcMessage) -> bool:
+        """Tell whether he can ask his user something, as a request says."""
+        return self.is_stateless and can_ask(message)
 
 
 class _UnderWay:
@@ -116,22 +122,37 @@ class McpFace:
         return {**page, "ttlMs": _FRESH, "cacheScope": "private"} if caller.is_stateless else page
 
     async def _call_tool(self, message: RpcMessage, caller: RpcCaller, tell: Tell) -> JSON:
-        name, arguments = message.params.get("name"), message.params.get("arguments")
-        if not isinstance(name, str):
-            raise RpcError(INVALID_PARAMS, "'name' is the name of a tool.")
-        if arguments is not None and not isinstance(arguments, dict):
-            raise RpcError(INVALID_PARAMS, "'arguments' is an object.")
+        name, arguments = _named_call(message)
+        sealer = self._engine.sealer
         notes = _ProgressNotes(message.progress_token, tell)
         call = self._engine.call(name, caller.ctx, notes.emit)
         spec = None if call is None else call.target.spec
         if call is None or spec is None or not is_for_clients(spec):
             raise RpcError(INVALID_PARAMS, f"Unknown tool: {name[:100]}")
-        with self._limits.making(caller.ctx.tenant):
-            result = await self._cancellable(call.run(arguments or {}), message, caller)
-        notes.close()
+        waiting = WaitingCall.unsealed(message, caller.ctx, sealer) if caller.is_stateless else None
+        answer = None if waiting is None else waiting.answered(message, caller.ctx)
+        if waiting is not None and answer is None:
+            return waiting.request(caller.ctx, sealer)
+        if answer is not None and not answer.approved:
+            result = answer.result()
+        else:
+            work = self._run(call, arguments, is_approved=answer is not None, can_ask=caller.can_ask(message))
+            with self._limits.making(caller.ctx.tenant):
+                result = await self._cancellable(work, message, caller)
+            notes.close()
+        if result.suspension is not None:
+            return WaitingCall.of(message, caller.ctx, result.suspension).request(caller.ctx, sealer)
         if result.status == "invalid_arguments" and caller.version < _ERRORS_AS_RESULTS:
             raise RpcError(INVALID_PARAMS, result.output)
         return result_of(spec, result, self._tools.of(spec))
+
+    async def _run(self, call: DirectCall, arguments: JSON, *, is_approved: bool, can_ask: bool) -> ToolResult:
+        name = call.target.name
+        if not call.needs_approval or is_approved:
+            return await call.run(arguments, can_wait=can_ask)
+        if can_ask:
+            return approval_of(name, arguments)
+        return ToolResult.error(f"{name} needs an approval, and this client cannot ask for one.", "denied")
 
     async def _cancellable(self, work: Awaitable[Any], message: RpcMessage, caller: RpcCaller) -> Any:
         """Await work that the client may cancel; RpcError if it does."""
@@ -159,7 +180,7 @@ class _ProgressNotes:
         self._token = token
         self._tell = tell
         self._loop = asyncio.get_running_loop()
-        self._reached = 0.0
+        self._reached = -_A_LITTLE
         self._last = -_PAUSE
         self._over = token is None
 
@@ -182,6 +203,16 @@ class _ProgressNotes:
         self._last, self._reached = now, reached
         told = {"progressToken": self._token, "progress": reached, "total": 1, "message": str(progress.message)}
         self._tell(notification("notifications/progress", told))
+
+
+def _named_call(message: RpcMessage) -> tuple[str, JSON]:
+    """Return the name and the arguments of a call; RpcError if it has none that can be."""
+    name, arguments = message.params.get("name"), message.params.get("arguments")
+    if not isinstance(name, str):
+        raise RpcError(INVALID_PARAMS, "'name' is the name of a tool.")
+    if arguments is not None and not isinstance(arguments, dict):
+        raise RpcError(INVALID_PARAMS, "'arguments' is an object.")
+    return name, arguments or {}
 
 
 def _greeting(message: RpcMessage) -> JSON:
