@@ -27,6 +27,7 @@ from antwort.provider import (
 from antwort.providers.mcp.elicitation import DECLINED, METHOD
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
 from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
+from antwort.providers.mcp.oauth import ClientTokens
 from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, asked_within
 from antwort.providers.mcp.waiting import Within
 
@@ -44,9 +45,18 @@ class McpConnection(McpPeer):
     """Asks one server, with the headers of whoever has named it."""
 
     def __init__(
-        self, http: HttpClient, url: str, headers: Mapping[str, str], *, guarded: bool, max_bytes: int, tenant: str = ""
+        self,
+        http: HttpClient,
+        url: str,
+        headers: Mapping[str, str],
+        *,
+        guarded: bool,
+        max_bytes: int,
+        tenant: str = "",
+        tokens: ClientTokens | None = None,
     ) -> None:
         self._http = http
+        self._tokens = tokens
         self._tenant = tenant
         self._url = url
         self._given = {name.lower(): value for name, value in headers.items()}
@@ -73,7 +83,7 @@ class McpConnection(McpPeer):
         if self._session is not None:
             try:
                 await self._send("DELETE", None, self._headers(), seconds=2.0)
-            except OutboundError:
+            except (OutboundError, McpError):
                 logger.debug("the session of an MCP server could not be ended")
 
     # --- one request -------------------------------------------------------------------------------------------------
@@ -84,17 +94,27 @@ class McpConnection(McpPeer):
     ) -> JSON:
         """Ask a server that is greeted before if it has to be; once more if it has forgotten that meanwhile."""
         for is_last in (False, True):
-            if self._version is None:
-                await self._greeted()
             session = self._session
             try:
+                if self._version is None:
+                    await self._greeted()
+                    session = self._session
                 return await self._ask(method, params, headers, seconds, within)
             except McpError as error:
-                if is_last or session is None or error.http_status not in {400, 404}:
+                if is_last or not self._may_have_forgotten(error, session):
                     raise
-                if self._session == session:  # nobody has greeted it anew meanwhile
-                    self._version = self._session = None
         raise AssertionError("the last try returns or raises")
+
+    def _may_have_forgotten(self, error: McpError, session: str | None) -> bool:
+        """Tell whether a server may have done nothing but forget its session, or the token: both are renewed then."""
+        if error.http_status == 401 and self._tokens is not None:
+            self._tokens.forget()
+            return True
+        if session is None or error.http_status not in {400, 404}:
+            return False
+        if self._session == session:  # nobody has greeted it anew meanwhile
+            self._version = self._session = None
+        return True
 
     async def _ask(
         self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, within: Within | None
@@ -150,6 +170,8 @@ class McpConnection(McpPeer):
         *,
         on_head: Callable[[Mapping[str, str]], None] | None = None,
     ) -> HttpAnswer:
+        if self._tokens is not None:
+            headers = {**headers, "authorization": f"Bearer {await self._tokens.token()}"}
         return await self._http.call(
             method,
             self._url,

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote
 
 import msgspec
 from typing_extensions import override
@@ -25,6 +26,7 @@ from antwort.provider import (
     OpenedTool,
     OutboundError,
     Provider,
+    SecretStr,
     ToolResult,
     function,
     one_line,
@@ -34,6 +36,7 @@ from antwort.providers.mcp.connection import McpConnection
 from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
+from antwort.providers.mcp.oauth import ClientTokens
 from antwort.providers.mcp.peer import McpPeer, ToolRequest
 from antwort.providers.mcp.results import failed, read_result
 from antwort.providers.mcp.server_tool import McpCallTool, McpServerTool, ServerTool
@@ -63,6 +66,8 @@ class ServerPlace(NamedTuple):
     approval: Literal["always", "never"] | None = None
     program: str | None = None
     """The label of one that is a program."""
+    tokens: str | None = None
+    """The label of one that antwort gets tokens for."""
 
     def has(self, name: str) -> bool:
         """Tell whether the operator wants a tool to be there."""
@@ -90,6 +95,11 @@ class Mcp(Provider[McpSettings]):
         self._servers: OrderedDict[bytes, _KnownServer] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
         self._held = HeldCalls()
+        self._tokens = {
+            label: ClientTokens(self.services.http, server.oauth)
+            for label, server in self.settings.servers.items()
+            if server.oauth is not None
+        }
         self._programs = {
             label: _KnownServer(ChildServer(self._program(label, server.command, server)))
             for label, server in self.settings.servers.items()
@@ -108,7 +118,7 @@ class Mcp(Provider[McpSettings]):
         self, name: str, tool: Mapping[str, Any], items: Iterable[Mapping[str, Any]], ctx: Context
     ) -> OpenedTool:
         asked = ServerTool.read(tool)
-        place = self._place(asked)
+        place = self._place(asked, ctx)
         known = known_tools(asked.label, items, asked.named)
         if known is not None:
             return OpenedTool(self._functions(asked, place, known))
@@ -136,7 +146,8 @@ class Mcp(Provider[McpSettings]):
             if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 headers[f"mcp-param-{header.lower()}"] = header_value(text)
-        place = ServerPlace(options["server_url"], options["headers"], options["guarded"], program=options["program"])
+        where = [options[name] for name in ("server_url", "headers", "guarded")]
+        place = ServerPlace(*where, program=options["program"], tokens=options["tokens"])
         connection = self._server(place, ctx).connection
         request = ToolRequest(options["tool"], given, headers)
         user = CallUser(ctx, self.services.records, options["label"], repeatable=options["repeatable"])
@@ -165,7 +176,7 @@ class Mcp(Provider[McpSettings]):
         problems = []
         for label in self.settings.servers:
             asked = ServerTool(label, None, {}, None, None, None)
-            place = self._place(asked)
+            place = self._place(asked, Context(_NOBODY))
             try:
                 names = [tool.name for tool in await self._tools(place, Context(_NOBODY))]
             except (McpError, OutboundError) as error:
@@ -179,7 +190,7 @@ class Mcp(Provider[McpSettings]):
             ]
         return problems
 
-    def _place(self, asked: ServerTool) -> ServerPlace:
+    def _place(self, asked: ServerTool, ctx: Context) -> ServerPlace:
         """Return where a server is, and what the operator says of it."""
         if asked.url is not None:
             return ServerPlace(asked.url, asked.headers, guarded=True)
@@ -192,11 +203,12 @@ class Mcp(Provider[McpSettings]):
                 param="server_url",
                 code="invalid_value",
             )
-        headers = {**asked.headers, **{name: value.get_secret_value() for name, value in own.headers.items()}}
+        headers = {**asked.headers, **{name: _filled(value, ctx) for name, value in own.headers.items()}}
         if own.authorization is not None and "authorization" not in asked.headers:
             headers["authorization"] = f"Bearer {own.authorization.get_secret_value()}"
         program = None if own.command is None else asked.label
-        return ServerPlace(own.url or "", headers, False, own.allowed_tools, own.require_approval, program)
+        tokens = None if own.oauth is None or "authorization" in headers else asked.label
+        return ServerPlace(own.url or "", headers, False, own.allowed_tools, own.require_approval, program, tokens)
 
     def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> ServerProgram:
         """Return how a server is started that is a program."""
@@ -208,12 +220,21 @@ class Mcp(Provider[McpSettings]):
         if place.program is not None:
             return self._programs[place.program]
         url, headers, guarded = place.url, place.headers, place.guarded
-        key = hashlib.blake2b(msgspec.json.encode([ctx.tenant, url, sorted(headers.items()), guarded])).digest()
+        named = [ctx.tenant, url, sorted(headers.items()), guarded, place.tokens]
+        key = hashlib.blake2b(msgspec.json.encode(named)).digest()
         server = self._servers.get(key)
         if server is None:
             http, most = self.services.http, self.settings.max_bytes
             server = self._servers[key] = _KnownServer(
-                McpConnection(http, url, headers, guarded=guarded, max_bytes=most, tenant=ctx.tenant)
+                McpConnection(
+                    http,
+                    url,
+                    headers,
+                    guarded=guarded,
+                    max_bytes=most,
+                    tenant=ctx.tenant,
+                    tokens=None if place.tokens is None else self._tokens[place.tokens],
+                )
             )
             while len(self._servers) > _KEPT:
                 self._close(self._servers.popitem(last=False)[1])
@@ -245,6 +266,7 @@ class Mcp(Provider[McpSettings]):
             options: JSON = {"type": "mcp", "server_url": place.url, "headers": dict(place.headers), "tool": name}
             options |= {"guarded": place.guarded, "in_headers": dict(tool.header_names)}
             options |= {"label": asked.label, "repeatable": tool.is_repeatable, "program": place.program}
+            options["tokens"] = place.tokens
             otherwise = place.approval or self.settings.require_approval
             approval = asked.approval_of(name, read_only=reads, otherwise=otherwise)
             functions.append(
@@ -271,6 +293,14 @@ def _arguments(text: str) -> JSON:
     if not isinstance(value, dict):
         raise FunctionError("The arguments are no JSON object.")
     return value
+
+
+def _filled(value: SecretStr, ctx: Context) -> str:
+    """Return a header with what it says of the caller: as a URL would have it, so that nobody can write more."""
+    text = value.get_secret_value()
+    for name, own in (("{tenant}", ctx.tenant), ("{subject}", ctx.subject)):
+        text = text.replace(name, quote(own, safe="@:+ "))
+    return text
 
 
 def _described(tool: ListedTool, asked: ServerTool) -> str:

@@ -6,6 +6,7 @@ from typing import Literal, Self
 from pydantic import PositiveInt, model_validator
 
 from antwort.provider import Duration, Field, SecretStr, Settings
+from antwort.providers.mcp.oauth import McpOAuthSettings
 
 
 class McpServerSettings(Settings):
@@ -26,7 +27,13 @@ class McpServerSettings(Settings):
     authorization: SecretStr | None = Field(
         default=None, description="A token that it wants, as a bearer token; a request may bring another."
     )
-    headers: dict[str, SecretStr] = Field(default_factory=dict, description="Headers of each request to it.")
+    oauth: McpOAuthSettings | None = Field(
+        default=None, description="Where antwort gets a token for it, with credentials of its own."
+    )
+    headers: dict[str, SecretStr] = Field(
+        default_factory=dict,
+        description="Headers of each request to it; `{tenant}` and `{subject}` in them are the caller's.",
+    )
     allowed_tools: list[str] | None = Field(default=None, description="Its tools that there are; all if not given.")
     require_approval: Literal["always", "never"] = Field(
         default="never", description="Whether calls wait for an approval; requests may only want more of them."
@@ -36,8 +43,10 @@ class McpServerSettings(Settings):
     def _check_place(self) -> Self:
         if (self.url is None) == (self.command is None):
             raise ValueError("a server has either a url or a command")
-        if self.command is not None and (self.headers or self.authorization is not None):
+        if self.command is not None and (self.headers or self.authorization or self.oauth):
             raise ValueError("a program has no headers: give it what it needs in env")
+        if self.authorization is not None and self.oauth is not None:
+            raise ValueError("a server has either an authorization or oauth")
         return self
 
 
