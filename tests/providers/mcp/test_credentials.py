@@ -48,10 +48,9 @@ def test_a_token_is_got_once_and_kept(tmp_path: Path) -> None:
         on_socket(authority) as url,
         staged(tmp_path, steps, settings=settings(server, url)) as stage,
     ):
-        for _ in range(2):
-            response = create(stage, False, input="1 + 2?", tools=[CALC])
-            assert types(response) == ["mcp_list_tools", "mcp_call", "message"]
-        assert TOKEN not in stage.request("GET", f"/responses/{response.id}").text
+        made = [create(stage, False, input="1 + 2?", tools=[CALC]) for _ in range(2)]
+        assert [types(response) for response in made] == [["mcp_list_tools", "mcp_call", "message"]] * 2
+        assert TOKEN not in stage.request("GET", f"/responses/{made[0].id}").text
         stored = b"".join(file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()).decode(errors="replace")
         assert TOKEN not in stored
     assert authority.asked == [("antwort:the%3Asecret%20of%20antwort", "grant_type=client_credentials&scope=tools")]

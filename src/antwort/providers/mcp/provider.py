@@ -146,8 +146,13 @@ class Mcp(Provider[McpSettings]):
             if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
                 text = str(value).lower() if isinstance(value, bool) else str(value)
                 headers[f"mcp-param-{header.lower()}"] = header_value(text)
-        where = [options[name] for name in ("server_url", "headers", "guarded")]
-        place = ServerPlace(*where, program=options["program"], tokens=options["tokens"])
+        place = ServerPlace(
+            options["server_url"],
+            options["headers"],
+            options["guarded"],
+            program=options["program"],
+            tokens=options["tokens"],
+        )
         connection = self._server(place, ctx).connection
         request = ToolRequest(options["tool"], given, headers)
         user = CallUser(ctx, self.services.records, options["label"], repeatable=options["repeatable"])
