@@ -144,7 +144,7 @@ class Embedded(VectorDatabase):
         parts = list(batches(unique(checked_name(name), chunks), _BATCH)) or [[]]
         fields = [*_INDEXES, "vector_store_id"] if is_shared(name) else _INDEXES
         for number, batch in enumerate(parts, start=1):
-            points = [(id_, [float(one) for one in chunk.vector], payload_of(name, chunk)) for id_, chunk in batch]
+            points = [(id_, [*map(float, chunk.vector)], payload_of(name, chunk)) for id_, chunk in batch]
             await self._call("upsert", name, points, fields, number == len(parts))
 
     @override
@@ -172,7 +172,7 @@ class Embedded(VectorDatabase):
     @override
     async def search(self, name: str, query: Query) -> list[Hit]:
         hybrid = query.vector is not None and query.text is not None
-        vector = None if query.vector is None else [float(one) for one in query.vector]
+        vector = None if query.vector is None else [*map(float, query.vector)]
         text = None if query.text is None else storable(query.text)
         limit = candidates(query) if hybrid else query.limit
         condition = chunk_scope(checked_name(name), query)
