@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,11 +72,11 @@ class Face:
 
 
 @contextlib.contextmanager
-def serving(tmp_path: Path, functions: Any = (), **sections: Any) -> Iterator[Face]:
-    """Serve an app whose model has nothing to say: nobody asks it."""
+def serving(tmp_path: Path, functions: Any = (), said: Iterable[Any] = (), **sections: Any) -> Iterator[Face]:
+    """Serve an app whose model says so much, and else nothing: nobody asks it."""
     face = Face("")
     sections.setdefault("auth", {"api_keys": KEYS})
-    with ScriptedBackend([]) as model:
+    with ScriptedBackend([*said]) as model:
         config = Config.model_validate({"data_dir": tmp_path, "providers": {}, **sections})
         app = Antwort(config, backend=model, functions=[*functions_of(face), *functions])
         with running(app) as server:

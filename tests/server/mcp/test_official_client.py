@@ -36,7 +36,7 @@ async def test_it_lists_the_functions_page_by_page(face: Face, mode: str) -> Non
     tools = {tool.name: tool for tool in [*first.tools, *second.tools]}
     assert second.next_cursor is None
     assert len(first.tools) == 200
-    assert len(tools) == 308
+    assert len(tools) == 309
     assert tools["add"].description == "Add two numbers."
     assert tools["add"].input_schema["required"] == ["a", "b"]
     assert tools["add"].output_schema is None

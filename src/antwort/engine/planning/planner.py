@@ -137,6 +137,11 @@ class Planner:
             except ProviderAsleepError as error:
                 await error.wake()
 
+    @property
+    def agents(self) -> list[str]:
+        """The names of the agents that a request can ask for."""
+        return [name for name in self._profiles if name is not None]
+
     def functions(self, ctx: Context) -> dict[str, FunctionSpec]:
         """Return our functions that a caller may have called, by name."""
         return self._toolsets.callable_by(ctx.with_(agent=self._root_agent))

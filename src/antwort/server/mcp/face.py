@@ -2,11 +2,12 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TypeVar
 
 import msgspec
 
 from antwort.context import Context, Progress
+from antwort.context.scopes import RESPONSES_WRITE
 from antwort.engine.calls.direct_call import DirectCall, is_for_clients
 from antwort.engine.engine import Engine
 from antwort.errors import APIError
@@ -25,10 +26,12 @@ from antwort.server.mcp.messages import (
     RpcMessage,
     notification,
 )
+from antwort.server.mcp.respond_tool import RESPOND, RespondTool
 from antwort.server.mcp.tools import DescribedTools, result_of
 from antwort.server.mcp.waiting_calls import WaitingCall, approval_of, can_ask
 from antwort.types import JSON
 
+T = TypeVar("T")
 Tell = Callable[[JSON], None]
 """Sends a notification to whoever has asked."""
 _FRESH = 60_000
@@ -82,6 +85,7 @@ class McpFace:
         self._engine = engine
         self._limits = limits
         self._tools = DescribedTools()
+        self._respond = RespondTool(engine, limits)
         self._under_way: dict[tuple[str, str, str, str | int], _UnderWay] = {}
         self._methods: dict[str, Callable[[RpcMessage, RpcCaller, Tell], Awaitable[JSON]]] = {
             "tools/list": self._list_tools,
@@ -119,10 +123,19 @@ class McpFace:
     async def _list_tools(self, message: RpcMessage, caller: RpcCaller, _tell: Tell) -> JSON:
         functions = self._engine.planner.functions(caller.ctx)
         page = await self._tools.page(functions, message.params.get("cursor"))
+        if "nextCursor" not in page and (respond := self._respond.described(caller.ctx, functions)) is not None:
+            page["tools"].append(respond)
         return {**page, "ttlMs": _FRESH, "cacheScope": "private"} if caller.is_stateless else page
 
     async def _call_tool(self, message: RpcMessage, caller: RpcCaller, tell: Tell) -> JSON:
         name, arguments = _named_call(message)
+        if name == RESPOND and self._is_respond(caller.ctx):
+            return await self._cancellable(self._respond.run(arguments, caller.ctx), message, caller)
+        return await self._call_function(name, arguments, message, caller, tell)
+
+    async def _call_function(
+        self, name: str, arguments: JSON, message: RpcMessage, caller: RpcCaller, tell: Tell
+    ) -> JSON:
         sealer = self._engine.sealer
         notes = _ProgressNotes(message.progress_token, tell)
         call = self._engine.call(name, caller.ctx, notes.emit)
@@ -146,6 +159,10 @@ class McpFace:
             raise RpcError(INVALID_PARAMS, result.output)
         return result_of(spec, result, self._tools.of(spec))
 
+    def _is_respond(self, ctx: Context) -> bool:
+        """Tell whether the name of the tool that makes responses is its own."""
+        return ctx.grants(RESPONSES_WRITE) and RESPOND not in self._engine.planner.functions(ctx)
+
     async def _run(self, call: DirectCall, arguments: JSON, *, is_approved: bool, can_ask: bool) -> ToolResult:
         name = call.target.name
         if not call.needs_approval or is_approved:
@@ -154,7 +171,7 @@ class McpFace:
             return approval_of(name, arguments)
         return ToolResult.error(f"{name} needs an approval, and this client cannot ask for one.", "denied")
 
-    async def _cancellable(self, work: Awaitable[Any], message: RpcMessage, caller: RpcCaller) -> Any:
+    async def _cancellable(self, work: Awaitable[T], message: RpcMessage, caller: RpcCaller) -> T:
         """Await work that the client may cancel; RpcError if it does."""
         key = None if message.number is None else _key(caller, message.number)
         if key is None:
