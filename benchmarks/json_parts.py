@@ -37,6 +37,7 @@ def json_rows(*, full: bool, rounds: int = ROUNDS, size: int | None = None) -> l
     """Measure parts of values of several shapes."""
     size = size or (FULL_SIZE if full else SIZE) * 1_000_000
     documents = {shape: array(element, size) for shape, element in SHAPES.items()}
+    gc.freeze()  # what is there already is not looked through again before each measurement
     with TemporaryDirectory() as folder:
         return asyncio.run(_rows(Path(folder), rounds, documents))
 

@@ -60,6 +60,7 @@ async def cpu_of_rounds(calls: Mapping[str, Call], *, rounds: int, repeat: int) 
     for call in calls.values():  # warm up
         for _ in range(repeat // 10 + 1):
             await call()
+    gc.freeze()  # what is there already is not looked through again before each measurement
     for _ in range(rounds):
         for name, call in calls.items():
             gc.collect()

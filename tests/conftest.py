@@ -1,5 +1,6 @@
 """What holds for every test."""
 
+import contextlib
 import functools
 import gc
 import inspect
@@ -28,9 +29,12 @@ from tests.support.postgres import (
 )
 from tests.support.qdrant import qdrant, qdrant_line, qdrant_server
 from tests.support.s3 import bucket, s3_server
+from tests.support.warm_start import start_warm
 
 import antwort
 from antwort.config import installed
+from antwort.documents.parser import DocumentParser
+from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
 from antwort.sandbox.control_groups import ControlGroups
@@ -85,6 +89,8 @@ def _made_once(module: Any) -> None:
 _made_once(httpx._transports.default)
 _made_once(httpx2._transports.default)
 
+start_warm()
+
 # What is installed stays the same. To read it takes a tenth of what it takes to make an app, and there are thousands.
 _packages = installed.packages
 _packages_on = functools.cache(lambda _path: _packages())
@@ -111,15 +117,30 @@ def _try_groups_once(self: ControlGroups) -> bool:
     return _once(tuple(self._parents.items()), lambda: _works(self))
 
 
+async def _try_interpreter_once(self: DocumentParser) -> str:
+    what = (type(self._sandbox), repr(self._sandbox.rules), sys.executable, os.environ.get("PATH"))
+    if what in _worked:
+        with contextlib.suppress(ConfigError, FunctionUnavailableError):
+            await self._sandbox.prepare()
+            return ""
+    if not (why := await _why_not(self)):
+        _worked.add(what)
+    return why
+
+
 vars(disks)["try_out"] = _try_disk_once
 ControlGroups._works = _try_groups_once  # type: ignore[method-assign]
+_why_not, DocumentParser._why_not = DocumentParser._why_not, _try_interpreter_once  # type: ignore[method-assign]
 
 # No test is about how quick the machine is.
-settings.register_profile("antwort", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
+settings.register_profile(
+    "antwort", deadline=None, max_examples=100 if FULL else 40, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("antwort")
 # It would read each file of ours that is imported, a thousand, in each process, for constants that may be worth a try.
 _SOURCE = f"{Path(antwort.__file__).parent}/"
-_CONSTANTS_OF = (_SOURCE,) if os.environ.get("ANTWORT_TEST_FULL") else ()
+_CONSTANTS_OF = (_SOURCE,) if FULL else ()
 vars(providers)["is_local_module_file"] = lambda path: path.startswith(_CONSTANTS_OF)
 patience: httpx.Timeout = inspect.signature(httpx.Client).parameters["timeout"].default  # of each client without one
 patience.connect = patience.read = patience.write = patience.pool = 120.0

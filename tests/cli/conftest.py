@@ -9,6 +9,7 @@ from textwrap import dedent
 import pytest
 from click.testing import CliRunner, Result
 from tests.cli.terminals import hangups
+from tests.support.warm_start import started_cold
 
 from antwort.cli.main import root
 
@@ -27,6 +28,13 @@ def _clean_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def _heard_hangups() -> Iterator[None]:
     """Servers that a hangup ends, also where whoever runs the tests ignores it: they would have that from us."""
     with hangups(ignored=False):
+        yield
+
+
+@pytest.fixture
+def cold() -> Iterator[None]:
+    """Start the real command with nothing imported, as everybody does."""
+    with started_cold():
         yield
 
 

@@ -36,6 +36,7 @@ def _url(banner: list[str]) -> str:
     return banner[-1].removeprefix("Listening on ")
 
 
+@pytest.mark.usefixtures("cold")
 def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening: Listening, refused: Refused) -> None:
     server, banner = listening()
     assert banner[:-1] == [
@@ -57,6 +58,7 @@ def test_it_tells_where_it_listens_answers_there_and_stops_on_a_signal(listening
     assert sorted(file.name for file in Path(".antwort").iterdir()) == ["antwort.db", "antwort.db-reserve"]
 
 
+@pytest.mark.usefixtures("cold")
 def test_a_server_without_a_configuration_starts_without_what_it_does_not_need(
     listening: Listening, plugin: Plugin
 ) -> None:

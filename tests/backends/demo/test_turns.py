@@ -1,6 +1,7 @@
 """How a turn of the demo model is fed: pieces, limits, usage, sameness."""
 
 import json
+import os
 from dataclasses import asdict
 from typing import Any
 
@@ -14,6 +15,8 @@ from antwort.backends.base import ModelBackend, ModelInfo
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.functions import FunctionRegistry
 from antwort.providers.basics import Basics
+
+FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 
 
 async def test_it_is_a_backend_with_one_model() -> None:
@@ -171,7 +174,7 @@ def is_valid(schema: Any, value: Any) -> bool:
     return jsonschema_rs.validator_for(schema).is_valid(value)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 @given(message=MESSAGES, schemas=st.lists(SCHEMAS, max_size=3), choice=CHOICES, stream=st.booleans())
 async def test_any_message_and_any_tools_give_a_well_formed_turn(
     message: str, schemas: list[dict[str, Any]], choice: Any, stream: bool
@@ -196,7 +199,7 @@ async def test_any_message_and_any_tools_give_a_well_formed_turn(
         assert isinstance(arguments, dict)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 @given(message=MESSAGES, schema=SCHEMAS)
 async def test_any_schema_gives_a_valid_object_or_a_refusal(message: str, schema: dict[str, Any]) -> None:
     turn = await ask(message, text_format={"type": "json_schema", "name": "thing", "schema": schema})

@@ -2,6 +2,7 @@ import ast
 import inspect
 import math
 import operator
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -23,6 +24,8 @@ from antwort.providers.basics.expression import (
     evaluate,
     format_number,
 )
+
+FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 
 
 @pytest.mark.parametrize(
@@ -305,7 +308,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=120).map("".join))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if FULL else 100, deadline=None)
 def test_any_pieces_give_a_finite_number_or_a_clear_error(text: str) -> None:
     check_outcome(text)
 
@@ -331,7 +334,7 @@ ALL_OPERATORS = ["+", "-", "*", "/", "//", "%", "**"]
 
 
 @given(st.recursive(literals, lambda inner: st.one_of(calls(inner), operations(ALL_OPERATORS, inner)), max_leaves=12))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400 if FULL else 100, deadline=None)
 def test_any_well_formed_expression_gives_a_finite_number_or_a_clear_error(text: str) -> None:
     check_outcome(text)
 

@@ -150,7 +150,7 @@ DEEDS: dict[str, Answering] = {
 @pytest.mark.parametrize("name", [*LISTS, *DEEDS])
 def test_a_list_that_cannot_be_used_costs_its_own_tools(tmp_path: Path, name: str) -> None:
     steps = [turn(calls=[call("add", a=1, b=2)]), "3."]
-    settings = {"list_timeout": 0.5, "max_bytes": 1_000_000}
+    settings = {"list_timeout": 3, "max_bytes": 1_000_000}
     with (
         on_socket(server({**LISTS, **DEEDS}[name])) as url,
         running_server() as good,

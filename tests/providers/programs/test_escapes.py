@@ -37,7 +37,7 @@ ATTEMPTS = {
     ),
     "a memory bomb": ("x = [0] * 10**9", "MemoryError"),
     "a list that grows": ("x = []\nwhile True:\n    x.append('y' * 1000)", "Error"),
-    "doubling": ("x = 'a'\nwhile True:\n    x = x + x", "MemoryError"),
+    "doubling": ("x = 'a'\nwhile True:\n    x = x + x", "Error"),
     "a memory that is almost full": ("x = 'a' * 30_000_000\nlen(x)", "MemoryError"),
     "a huge number": ("10 ** 10 ** 9", "MemoryError"),
     "shifting": ("1 << 10 ** 12", "MemoryError"),

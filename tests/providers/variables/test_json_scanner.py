@@ -22,7 +22,7 @@ from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.storage.streamed_values import StreamedValues
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
-DOCUMENTS = 6000 if FULL else 600
+DOCUMENTS = 6000 if FULL else 250
 MEGABYTES = 77 if FULL else 8
 PIECE = 2**20
 """Bytes that the store reads at once."""

@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import json
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -16,6 +17,8 @@ from antwort.providers.variables.json_grammar import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
 from antwort.text.partial_reading import GrepScanner, LineScanner, Scanner, parse_lines, text_of, whole_characters
 from antwort.text.patterns import SLOW, Pattern, size_of
+
+FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers(-1000, 1000) | st.text('a"\\ü{}[],: \n', max_size=6),
@@ -45,7 +48,7 @@ def leaves(value: Any, path: str = "$") -> list[tuple[str, Any]]:
 
 
 @given(value=values, size=sizes, ascii_only=st.booleans(), indent=st.sampled_from([None, 1]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 def test_every_part_of_a_document_is_found_by_its_path(
     value: Any, size: int, ascii_only: bool, indent: int | None
 ) -> None:
@@ -62,7 +65,7 @@ def test_every_part_of_a_document_is_found_by_its_path(
 
 
 @given(garbage=st.binary(max_size=60) | st.text('[{"a\\:,}]', max_size=40).map(str.encode), size=sizes)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 def test_what_is_no_json_does_no_harm(garbage: bytes, size: int) -> None:
     for path in ("$", "$.a", "$[0][1]", "$.*"):
         with contextlib.suppress(NotJsonError):
@@ -84,7 +87,7 @@ def test_what_fits_is_cut_where_it_is_too_long() -> None:
 
 
 @given(text=texts, size=sizes, first=st.integers(1, 14), count=st.integers(0, 14))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 if FULL else 40, deadline=None)
 def test_lines_are_those_of_the_text(text: str, size: int, first: int, count: int) -> None:
     scanner = LineScanner(first, first + count, 10_000)
     feed(scanner, text.encode(), size)
@@ -98,7 +101,7 @@ def test_lines_are_those_of_the_text(text: str, size: int, first: int, count: in
 
 
 @given(text=texts, size=sizes, pattern=st.sampled_from(["a", "^a", "b$", r"\Ab", "ü", "^$", "a.b", r"b\s*a", "[^a]b"]))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200 if FULL else 50, deadline=None)
 def test_grep_finds_the_lines_that_match(text: str, size: int, pattern: str) -> None:
     scanner = GrepScanner(pattern, 10_000)
     feed(scanner, text.encode(), size)

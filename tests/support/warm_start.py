@@ -1,0 +1,174 @@
+"""A process with antwort imported, of which `antwort` commands of tests are forked: imports are most of their start.
+
+Hundreds of tests start a real server. What is forked here goes on as `python -m antwort` does: with its own arguments,
+folder, environment, streams and signals, as a child of whoever started it. `started_cold` is for tests of the start.
+"""
+
+import contextlib
+import ctypes
+import functools
+import gc
+import importlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, NoReturn
+
+_PR_SET_CHILD_SUBREAPER = 36
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+_OURS = [os.fsencode(sys.executable), b"-m", b"antwort"]
+_LARGEST = 1 << 20
+_exec = vars(subprocess)["_fork_exec"]
+_turn = threading.Lock()
+
+
+def start_warm() -> None:
+    """From now on, fork what runs `python -m antwort` in this process."""
+    vars(subprocess)["_fork_exec"] = _fork
+
+
+@contextlib.contextmanager
+def started_cold() -> Iterator[None]:
+    """Start programs as everybody does."""
+    before, vars(subprocess)["_fork_exec"] = vars(subprocess)["_fork_exec"], _exec
+    try:
+        yield
+    finally:
+        vars(subprocess)["_fork_exec"] = before
+
+
+def _fork(args: Sequence[str | bytes], *others: Any) -> int:
+    """Do what `subprocess` has this for: start a program with these streams; return its number."""
+    kept, cwd, env = others[2:5]
+    streams = [own if fd == -1 else fd for own, fd in enumerate((others[5], others[8], others[10]))]
+    session, identity, before = others[14], others[15:20], others[20]
+    words = [os.fsencode(word) for word in args]
+    environment = dict(os.environ) if env is None else dict(os.fsdecode(pair).split("=", 1) for pair in env)
+    is_usual = len(kept) == 1 and not before and identity == (-1, None, None, None, -1)
+    if words[:3] != _OURS or not is_usual or _of_python(environment) != _of_python(os.environ):
+        return int(_exec(args, *others))
+    begin = {
+        "arguments": [os.fsdecode(word) for word in words[3:]],
+        "folder": os.fsdecode(cwd or Path.cwd()),
+        "environment": environment,
+        "ignored": [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
+        "session": session,
+    }
+    with _turn, _adopting():
+        parent, _ = _parent()
+        socket.send_fds(parent, [json.dumps(begin).encode()], streams)
+        return int(parent.recv(_LARGEST))
+
+
+def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return what the interpreter itself reads, which has long started."""
+    names = {name for name in environment if name.startswith(("PYTHON", "LC_", "LANG"))} - {"PYTHONUNBUFFERED"}
+    return {name: environment[name] for name in names}
+
+
+@contextlib.contextmanager
+def _adopting() -> Iterator[None]:
+    """Become the parent of processes whose own has ended, as the first process of the system is otherwise."""
+    libc = ctypes.CDLL(None)
+    libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    try:
+        yield
+    finally:
+        libc.prctl(_PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0)
+
+
+@functools.cache
+def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start the process that has antwort imported; it ends with this one."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
+    with started_cold(), theirs:
+        process = subprocess.Popen(
+            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            pass_fds=[theirs.fileno()],
+        )
+    return ours, process
+
+
+# --- in that process -------------------------------------------------------------------------------------------------
+
+
+def _serve(requests: socket.socket) -> dict[str, Any]:
+    """Fork for each request; return it in the process that is to do it."""
+    while True:
+        message, streams, _, _ = socket.recv_fds(requests, _LARGEST, 3)
+        if not message:
+            os._exit(0)
+        ours, theirs = os.pipe()
+        if between := os.fork():
+            os.close(theirs)
+            os.waitpid(between, 0)  # so that the new process has its new parent
+            requests.send(os.read(ours, 32))
+            for fd in (ours, *streams):
+                os.close(fd)
+            continue
+        if number := os.fork():
+            os.write(theirs, str(number).encode())
+            os._exit(0)
+        for fd in (ours, theirs, requests.detach()):
+            os.close(fd)
+        for own, fd in enumerate(streams):
+            os.dup2(fd, own)
+            os.close(fd)
+        begin: dict[str, Any] = json.loads(message)
+        return begin
+
+
+def _become(begin: dict[str, Any]) -> None:
+    """Have all that a process starts with."""
+    if begin["session"]:
+        os.setsid()
+    os.chdir(begin["folder"])
+    os.environ.clear()
+    os.environ.update(begin["environment"])
+    sys.argv[1:] = begin["arguments"]
+    sys.path.insert(0, begin["folder"])
+    for number in _SIGNALS:
+        usual = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
+        signal.signal(number, signal.SIG_IGN if number in begin["ignored"] else usual)
+    written_at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - as the interpreter does
+    for name, fd in (("stdout", 1), ("stderr", 2)):
+        errors = "backslashreplace" if fd == 2 else "strict"
+        stream = open(fd, "w", errors=errors, closefd=False, buffering=1 if fd == 2 or os.isatty(fd) else -1)  # noqa: SIM115
+        stream.reconfigure(write_through=written_at_once)
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _main() -> NoReturn:
+    gc.disable()
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
+    cli = importlib.import_module("antwort.cli.main")
+    for command in cli.COMMANDS.values():
+        importlib.import_module(command.target.partition(":")[0])
+    for point in entry_points(group="antwort.providers"):
+        if point.dist is not None and point.dist.name == "antwort":
+            point.load()
+    main = importlib.import_module("antwort.__main__")
+    assert threading.active_count() == 1, threading.enumerate()
+    gc.freeze()
+    gc.enable()
+    begin = _serve(socket.socket(fileno=int(sys.argv[1])))
+    sys.argv[0] = str(main.__file__)
+    _become(begin)
+    sys.exit(main.main())
+
+
+if __name__ == "__main__":
+    _main()
