@@ -106,6 +106,11 @@ def write_file(block: Block, folder: Path) -> Path | None:
 SHOWN_PORT = 8080
 _ID = re.compile(r"\bfile-[0-9a-f]{32,}")
 """The id of a file, another one in every run."""
+_PROGRESS = re.compile(r"^antwort: \d+ of \d+ files; .*\n", re.MULTILINE)
+"""How far work is that takes longer on a slow machine."""
+
+_OF_A_SHELL = set("|<>&;$`*?~()\\\n")
+"""What makes a line more than a command and its arguments."""
 
 # A page may use curl; a machine may not have it.
 _CURL = """\
@@ -127,6 +132,11 @@ except urllib.error.HTTPError as error:
     answer = error
 sys.stdout.write(answer.read().decode())
 """
+
+
+def _words(command: str) -> list[str]:
+    """Return how to run a command line of antwort."""
+    return [sys.executable, "-m", *shlex.split(command)]
 
 
 class Session:
@@ -152,9 +162,11 @@ class Session:
         """Run a command and return what it prints, errors included."""
         if command.startswith("antwort serve"):
             return self._serve(command)
+        command = command.replace(f":{SHOWN_PORT}", f":{self._port}")
+        is_own = command.startswith("antwort ") and not _OF_A_SHELL & set(command)
         done = subprocess.run(
-            command.replace(f":{SHOWN_PORT}", f":{self._port}"),
-            shell=True,
+            _words(command) if is_own else command,
+            shell=not is_own,
             cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
@@ -170,7 +182,7 @@ class Session:
         self.close()
         with tempfile.TemporaryFile("w+") as log:
             self._server = subprocess.Popen(
-                [*shlex.split(command), "--port", "0"],
+                [*_words(command), "--port", "0"],
                 cwd=self._folder,
                 env=self._environment,
                 stdin=subprocess.DEVNULL,
@@ -189,7 +201,7 @@ class Session:
             return self._tidy(printed + log.read())
 
     def _tidy(self, text: str) -> str:
-        text = _ID.sub("file-…", text.replace(f":{self._port}", f":{SHOWN_PORT}"))
+        text = _ID.sub("file-…", _PROGRESS.sub("", text).replace(f":{self._port}", f":{SHOWN_PORT}"))
         if str(self._folder) in text or "Traceback (most recent call last)" in text:
             raise ValueError(f"this output is not for a page: {text}")
         return "\n".join(line.rstrip() for line in text.rstrip().splitlines()) + "\n" if text.strip() else ""

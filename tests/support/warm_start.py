@@ -69,8 +69,12 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
 
 def _of_python(environment: Mapping[str, str]) -> dict[str, str]:
     """Return what the interpreter itself reads, which has long started."""
-    names = {name for name in environment if name.startswith(("PYTHON", "LC_", "LANG"))} - {"PYTHONUNBUFFERED"}
-    return {name: environment[name] for name in names}
+    return {
+        name: value
+        for name, value in environment.items()
+        if (name.startswith("PYTHON") and name != "PYTHONUNBUFFERED")
+        or (name.startswith(("LC_", "LANG")) and not value.endswith("UTF-8"))
+    }
 
 
 @contextlib.contextmanager
