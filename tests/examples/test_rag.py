@@ -15,7 +15,10 @@ ANSWERS = {
 
 def test_a_folder_becomes_cited_answers() -> None:
     done = subprocess.run([sys.executable, RAG / "rag.py"], check=True, capture_output=True, text=True)
-    assert done.stderr == ""
+    # A machine that is slow hears how far it is.
+    assert [
+        line for line in done.stderr.splitlines() if not line.startswith("antwort: ") or " of 4 files" not in line
+    ] == []
     ingested, *answers = done.stdout.strip().split("\n\n")
     assert ingested == "4 completed"
     for (name, told), printed in zip(ANSWERS.items(), answers, strict=True):

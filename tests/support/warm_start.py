@@ -4,6 +4,7 @@ Hundreds of tests start a real server. What is forked here goes on as `python -m
 folder, environment, streams and signals, as a child of whoever started it. `started_cold` is for tests of the start.
 """
 
+import atexit
 import contextlib
 import ctypes
 import functools
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import sysconfig
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
@@ -23,7 +25,8 @@ from typing import Any, NoReturn
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-_OURS = [os.fsencode(sys.executable), b"-m", b"antwort"]
+_SCRIPT = Path(sysconfig.get_path("scripts")) / "antwort"
+_OURS = ([sys.executable, "-m", "antwort"], [sys.executable, str(_SCRIPT)], [str(_SCRIPT)])
 _LARGEST = 1 << 20
 _exec = vars(subprocess)["_fork_exec"]
 _turn = threading.Lock()
@@ -49,14 +52,17 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
     kept, cwd, env = others[2:5]
     streams = [own if fd == -1 else fd for own, fd in enumerate((others[5], others[8], others[10]))]
     session, identity, before = others[14], others[15:20], others[20]
-    words = [os.fsencode(word) for word in args]
+    words = [os.fsdecode(word) for word in args]
+    own = next((own for own in _OURS if words[: len(own)] == own), None)
     environment = dict(os.environ) if env is None else dict(os.fsdecode(pair).split("=", 1) for pair in env)
     is_usual = len(kept) == 1 and not before and identity == (-1, None, None, None, -1)
-    if words[:3] != _OURS or not is_usual or _of_python(environment) != _of_python(os.environ):
+    if own is None or not is_usual or _of_python(environment) != _of_python(os.environ):
         return int(_exec(args, *others))
+    folder = os.fsdecode(cwd or Path.cwd())
     begin = {
-        "arguments": [os.fsdecode(word) for word in words[3:]],
-        "folder": os.fsdecode(cwd or Path.cwd()),
+        "arguments": words[len(own) :],
+        "folder": folder,
+        "modules": folder if "-m" in own else str(_SCRIPT.parent),
         "environment": environment,
         "ignored": [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
         "session": session,
@@ -101,6 +107,7 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
+    atexit.register(ours.close)
     return ours, process
 
 
@@ -141,7 +148,7 @@ def _become(begin: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(begin["environment"])
     sys.argv[1:] = begin["arguments"]
-    sys.path.insert(0, begin["folder"])
+    sys.path.insert(0, begin["modules"])
     for number in _SIGNALS:
         usual = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in begin["ignored"] else usual)
