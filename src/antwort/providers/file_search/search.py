@@ -248,6 +248,12 @@ class Searcher:
             raise FunctionError(_mismatch(store, error.wanted, error.got)) from None
 
 
+def _depth(wish: Wish, stores: Sequence[VectorStoreRecord]) -> int:
+    """Return how many hits to look for: several may be of one chunk where these are found by their windows."""
+    most = _MOST if any(store.windows for store in stores) else _MOST_SPARE
+    return min(wish.limit * _SPARE, wish.limit + most)
+
+
 def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence[VectorStoreRecord]) -> list[Query]:
     """Return how every store is searched for one query.
 
@@ -260,7 +266,7 @@ def _looks(wish: Wish, number: int, vector: list[float] | None, stores: Sequence
         "",
         vector,
         text,
-        limit=min(wish.limit * _SPARE, wish.limit + (_MOST if any(one.windows for one in stores) else _MOST_SPARE)),
+        limit=_depth(wish, stores),
         filter=wish.filter,
         # Who names a threshold means the likeness of vectors; the scores of words are others.
         threshold=wish.threshold if vector is not None and not ranked else None,
