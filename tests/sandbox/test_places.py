@@ -113,6 +113,39 @@ def test_a_folder_that_was_made_anew_is_seen_as_it_is() -> None:
             further.rename(Path(place, f"old{number}"))
 
 
+LATER = """
+import asyncio, ctypes, os, subprocess, sys
+from pathlib import Path
+from antwort.sandbox import Sandbox, SandboxRules
+
+async def main(place):
+    box = Sandbox(SandboxRules(visible=[place]))
+    await box.run(["true"])
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "mode=777", "later", place / "sub"], check=True)
+    (place / "sub" / "file").write_text("new")
+    done = await box.run(["sh", "-c", 'cd "$1"; cat file; findmnt -no OPTIONS -T .', "sh", place / "sub"])
+    print(done.stdout.decode())
+
+asyncio.run(main(Path(sys.argv[1])))
+"""
+"""Mounts something below a visible folder after a command has seen that, and prints what the next one can do there."""
+SHARED = 'mount --bind "$1" "$1" && mount --make-shared "$1" && exec "$PYTHON" -c "$LATER" "$1"'
+
+
+def test_what_is_mounted_below_a_visible_folder_later_is_seen_and_cannot_be_written_to_either() -> None:
+    with tempfile.TemporaryDirectory(dir="/var") as place:
+        Path(place).chmod(0o755)
+        Path(place, "sub").mkdir()
+        done = subprocess.run(
+            ["unshare", "--mount", *ROOT, "sh", "-c", SHARED, "sh", place],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={**os.environ, "PYTHON": sys.executable, "LATER": LATER},
+        )
+    assert done.stdout.startswith("newro,nosuid,nodev,"), done.stderr
+
+
 async def test_a_command_sees_the_same_whatever_the_server_lets_others_do_with_its_files() -> None:
     look = ["sh", "-c", "ls -la --time-style=+ / /etc /dev | grep -v proc; cat /etc/passwd"]
     usual = await Sandbox().run(look)

@@ -73,6 +73,11 @@ def restrict(copy: int, attributes: int) -> None:
     _restrict(copy, b"", _AT_ITSELF | _BELOW, attributes)
 
 
+def restrict_below(place: str, attributes: int) -> None:
+    """Keep something from whoever uses the mount at a place and those below; OSError if that cannot be done."""
+    _restrict(_HERE, os.fsencode(place), _BELOW, attributes)
+
+
 def restrict_place(place: str, attributes: int) -> None:
     """Keep something from whoever uses the mount at a place, but not those below; OSError if that cannot be done."""
     late = time.monotonic() + _PATIENCE

@@ -33,6 +33,7 @@ from antwort.sandbox.thread_mounts import (
     mount_terminals,
     own_space,
     restrict,
+    restrict_below,
     restrict_place,
     rooted,
     show_copy,
@@ -70,6 +71,8 @@ class CommonRoot:
         self.stage = stage
         self._words = words
         self._contents = contents
+        self.read = [place for word, place in zip(words, words[2:], strict=False) if word == "--ro-bind"]
+        """Where something of the machine is shown that nobody may change."""
         with ThreadPoolExecutor(1, "antwort-root") as thread:  # of its own, for it never sees anything else again
             self.space = thread.submit(self._make).result()
         weakref.finalize(self, os.close, self.space)
@@ -112,6 +115,8 @@ class ThreadRoot:
                     held.callback(os.close, copies[-1])
             mount_apart(like=self._common.space)
             with rooted(self.stage):
+                for place in self._common.read:  # what was mounted below on the machine since could be written to
+                    restrict_below(place, _READ)
                 _carry_out(self._words, iter(copies), ())
                 mount_terminals(_TERMINALS)
 
