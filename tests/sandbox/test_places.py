@@ -1,6 +1,7 @@
 """What of the machine is seen in the sandbox: nothing of the server's, wherever that lies."""
 
 import asyncio
+import errno
 import json
 import os
 import subprocess
@@ -157,14 +158,52 @@ async def test_a_command_sees_the_same_whatever_the_server_lets_others_do_with_i
     assert (strict.stdout, strict.stderr) == (usual.stdout, usual.stderr)
 
 
-async def test_a_kernel_that_cannot_restrict_mounts_shows_the_same(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("answer", [errno.ENOSYS, errno.EPERM])
+async def test_a_system_that_restricts_no_mounts_shows_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
 ) -> None:
+    def refuse(copy: int, attributes: int) -> None:
+        raise OSError(answer, os.strerror(answer))
+
     look = ["sh", "-c", "cd /; ls -a / /etc /dev; cat /etc/passwd; touch /etc/x /dev/x; ls -a /workspace /mnt/data"]
     usual = await Sandbox().run(look, tmp_path)
-    monkeypatch.setattr("antwort.sandbox.sandbox.can_restrict", bool)
+    monkeypatch.setattr("antwort.sandbox.thread_roots.restrict", refuse)
     old = await Sandbox().run(look, tmp_path)
     assert (old.stdout, old.stderr) == (usual.stdout, usual.stderr)
+
+
+TRY = """
+import asyncio
+from antwort.sandbox import Sandbox
+print(asyncio.run(Sandbox().run(["echo", "tea"])).stdout.decode())
+"""
+
+
+def test_a_server_that_may_not_change_its_root_starts_commands_all_the_same() -> None:
+    fewer = ["setpriv", "--bounding-set=-sys_chroot"] if os.geteuid() == 0 else []
+    done = subprocess.run([*fewer, sys.executable, "-c", TRY], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("tea", "")
+
+
+CHROOT = """
+mount --rbind / "$1" && for place in /mnt /media /srv /opt /home /run; do mount -t tmpfs none "$place"; done
+chroot "$1" "$PYTHON" -c "$TRY"
+ls /mnt /media /srv /opt /home /run | grep -v :
+"""
+"""The places where root could show things are empty, and elsewhere for who is in the chroot."""
+
+
+def test_a_server_in_a_chroot_changes_nothing_outside_of_it() -> None:
+    with tempfile.TemporaryDirectory(dir="/var") as place:
+        done = subprocess.run(
+            ["unshare", "--mount", *ROOT, "sh", "-c", CHROOT, "sh", place],
+            capture_output=True,
+            text=True,
+            check=False,
+            env={**os.environ, "PYTHON": sys.executable, "TRY": TRY},
+        )
+    assert "ConfigError: code needs a sandbox, which cannot be started here" in done.stderr
+    assert done.stdout.split() == []
 
 
 def test_everybody_sees_what_programs_need_and_nothing_beside_it() -> None:

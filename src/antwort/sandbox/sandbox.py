@@ -36,7 +36,6 @@ from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.process_limits import rlimits
 from antwort.sandbox.rules import SandboxRules
 from antwort.sandbox.seccomp import filter_program
-from antwort.sandbox.thread_mounts import can_restrict
 from antwort.sandbox.thread_roots import CommonRoots, ThreadRoot
 from antwort.sandbox.trees import delete_tree
 from antwort.sandbox.usage import BoundedRoom, FolderRoom
@@ -332,9 +331,10 @@ class Sandbox:
         """Say how a command is started, and return what the thread does before if it is root's."""
         arranged.status, tell = _status_pipe()
         arranged.openings.files.append(tell)
-        root = None
-        if descent.user is not None and can_restrict():
+        root = common = None
+        if descent.user is not None:
             common = self._roots.get(seen, descent.stage, memory_is_counted=arranged.memory_is_counted)
+        if common is not None:
             root = ThreadRoot(common, seen, limits)
         arranged.arguments = command_line(
             command,

@@ -62,12 +62,6 @@ def copied_with_all(place: str) -> int:
     return _checked(_libc().syscall(_OPEN_TREE, _HERE, os.fsencode(place), _COPY | _BELOW))
 
 
-@functools.cache
-def can_restrict() -> bool:
-    """Tell whether the kernel can keep something from whoever uses a mount and all below, as Linux 5.12 does."""
-    return _libc().syscall(_SET_ATTRIBUTES, -1, b"", 0, None, 0) < 0 and ctypes.get_errno() != errno.ENOSYS
-
-
 def restrict(copy: int, attributes: int) -> None:
     """Keep something from whoever uses an open copy of mounts, all of them; OSError if that cannot be done."""
     _restrict(copy, b"", _AT_ITSELF | _BELOW, attributes)
@@ -129,6 +123,16 @@ def mount_apart(*, like: int | None = None) -> None:
         _checked(_libc().setns(like, _MOUNTS))
     _checked(_libc().unshare(_MOUNTS))
     _mount("none", "/", _ALL | _PRIVATE)
+
+
+def is_at_root(place: str) -> bool:
+    """Have this thread, with mounts of its own, see them from their root; tell if what is at a place is as before."""
+    before, space = Path(place).stat().st_dev, own_space()
+    try:
+        _checked(_libc().setns(space, _MOUNTS))
+    finally:
+        os.close(space)
+    return Path(place).stat().st_dev == before
 
 
 def mount_for_others() -> None:

@@ -6,6 +6,7 @@ bubblewrap has one thing to show, as it is: whoever is in the sandbox cannot tak
 # ruff: noqa: PTH102, PTH116, PTH211 - every command waits for it, and paths as objects take as long as all the rest
 
 import contextlib
+import errno
 import itertools
 import os
 import stat
@@ -26,6 +27,7 @@ from antwort.sandbox.thread_mounts import (
     READ_ONLY,
     copied,
     copied_with_all,
+    is_at_root,
     keep_apart,
     mount_apart,
     mount_for_others,
@@ -51,6 +53,8 @@ _TERMINALS = "/dev/pts"
 _READ_ONLY = ("--remount-ro", "/dev", "--remount-ro", "/")
 _MOST = 16
 """How many are kept."""
+_NEVER = (errno.ENOSYS, errno.EPERM)
+"""How a system says that it lets nobody do this: Linux before 5.12, a container, or a capability that is not there."""
 _LINKS = {
     "fd": "/proc/self/fd",
     "stdin": "/proc/self/fd/0",
@@ -84,6 +88,8 @@ class CommonRoot:
             for copy in copies:
                 held.callback(os.close, copy)
             mount_memory(self.stage, NO_SET_UID | NO_DEVICES)
+            if not is_at_root(self.stage):
+                raise OSError(errno.EPERM, "the server is in a chroot, out of which its threads would come")
             keep_apart(self.stage)
             with rooted(self.stage):
                 _carry_out(self._words, iter(copies), self._contents)
@@ -127,17 +133,26 @@ class CommonRoots:
     def __init__(self) -> None:
         self._made: dict[Hashable, CommonRoot] = {}
         self._changing = threading.Lock()
+        self._can_be = True
 
-    def get(self, seen: Surroundings, stage: str, *, memory_is_counted: bool) -> CommonRoot:
-        """Return the one for what a process is to see; OSError if it cannot be made."""
+    def get(self, seen: Surroundings, stage: str, *, memory_is_counted: bool) -> CommonRoot | None:
+        """Return the one for what a process is to see; None if there can be none here, OSError if it cannot be made."""
         places = [*system_places(), *seen.readonly]
         key = (stage, memory_is_counted, seen.network, tuple((path, _state(path)) for path in places))
         with self._changing:
+            if not self._can_be:
+                return None
             if (common := self._made.pop(key, None)) is None:
                 contents = Contents()
                 own = Descent(seen.folder, None)
                 words = [*common_places(seen, own, contents, memory_is_counted=memory_is_counted), *_READ_ONLY]
-                common = CommonRoot(stage, words, contents.data)
+                try:
+                    common = CommonRoot(stage, words, contents.data)
+                except OSError as error:
+                    if error.errno not in _NEVER:
+                        raise
+                    self._can_be = False
+                    return None
             self._made[key] = common
             if len(self._made) > _MOST:
                 del self._made[next(iter(self._made))]
