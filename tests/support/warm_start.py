@@ -21,7 +21,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 _PR_SET_CHILD_SUBREAPER = 36
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -152,14 +152,21 @@ def _become(begin: dict[str, Any]) -> None:
     for number in _SIGNALS:
         usual = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in begin["ignored"] else usual)
-    written_at_once = bool(os.environ.get("PYTHONUNBUFFERED"))
-    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115 - as the interpreter does
-    for name, fd in (("stdout", 1), ("stderr", 2)):
-        errors = "backslashreplace" if fd == 2 else "strict"
-        stream = open(fd, "w", errors=errors, closefd=False, buffering=1 if fd == 2 or os.isatty(fd) else -1)  # noqa: SIM115
-        stream.reconfigure(write_through=written_at_once)
+    for fd, name in enumerate(("stdin", "stdout", "stderr")):
+        stream = _stream(fd)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def _stream(fd: int) -> TextIO:
+    """Return a standard stream as the interpreter opens it."""
+    if fd == 0:
+        return open(fd, closefd=False)
+    at_once = fd == 2 or os.isatty(fd)
+    errors = "backslashreplace" if fd == 2 else "strict"
+    stream = open(fd, "w", errors=errors, closefd=False, buffering=1 if at_once else -1)  # noqa: SIM115
+    stream.reconfigure(write_through=bool(os.environ.get("PYTHONUNBUFFERED")))
+    return stream
 
 
 def _main() -> NoReturn:
