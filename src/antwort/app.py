@@ -55,9 +55,9 @@ from antwort.runs.questions import RunQuestions
 from antwort.sandbox import Sandbox, SandboxRules
 from antwort.sandbox.mounts import MountSpace
 from antwort.server import Parts, build_asgi, build_websockets
-from antwort.server.body_limit import BodyBudget
+from antwort.server.gate import BodyBudget
+from antwort.server.observation import Refusals
 from antwort.server.readiness import ServerState, refuse_unstarted
-from antwort.server.refusals import Refusals
 from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import Questions
 from antwort.storage.forwarding import LimitedRecords
@@ -66,7 +66,7 @@ from antwort.storage.retention import RegularSweep, Sweeper, UnstoredSweeper
 from antwort.storage.sql.store import Store
 from antwort.storage.streamed_values import ValueLimits
 from antwort.storage.urls import database_url, is_postgres, sqlite_path, why_one_process
-from antwort.storage.values import StoredValues
+from antwort.storage.variables import StoredValues
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
 from antwort.workers.peers import Peers

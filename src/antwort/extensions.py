@@ -12,20 +12,30 @@ if TYPE_CHECKING:
     from antwort.backends.base import UNFINISHED, ModelInfo, ModelRequest, TurnSink
     from antwort.backends.chat.request import ChatDialect, chat_messages
     from antwort.backends.errors import excerpt, reported_error
-    from antwort.backends.http.limits import AnswerLimits
     from antwort.backends.http.remote import AnswerReader, EventReader, RemoteBackend
+    from antwort.backends.http.transport import AnswerLimits
     from antwort.concurrency.slots import Queue
     from antwort.config import BackendConfig, Choice, ExtensionKind, Settings
     from antwort.errors import BadGatewayError
     from antwort.files.base import Blobs
     from antwort.sandbox import Sandbox, SandboxLimits, SandboxProcess
-    from antwort.search.embedding import EMBEDDINGS, EmbeddingClient, queries_at_once
-    from antwort.search.errors import (
+    from antwort.search.base import (
+        EMBEDDINGS,
+        RERANKERS,
+        SEARCH_ENGINES,
+        EmbeddingClient,
         EmbeddingUnavailable,
+        Findings,
         NoCollection,
+        Reranker,
+        RerankUnavailable,
+        SearchEngine,
+        SearchError,
+        SearchResult,
         Unavailable,
         VectorStoreUnavailable,
         WrongDimensions,
+        queries_at_once,
     )
     from antwort.search.filters import FilterError, matches, parse_filter, storable, stored_attributes, whole
     from antwort.search.ranking import (
@@ -40,7 +50,6 @@ if TYPE_CHECKING:
         saturated,
         word_shares,
     )
-    from antwort.search.reranking import RERANKERS, Reranker, RerankUnavailable
     from antwort.search.vectors import (
         PREFIX,
         SHARED_PREFIX,
@@ -65,7 +74,6 @@ if TYPE_CHECKING:
         shared_collection_name,
         store_of,
     )
-    from antwort.search.web import SEARCH_ENGINES, Findings, SearchEngine, SearchError, SearchResult
     from antwort.wire.responses import Usage
 
 __all__ = [
@@ -163,7 +171,7 @@ _HOME = {
         "excerpt",
         "reported_error",
     ),
-    "antwort.backends.http.limits": ("AnswerLimits",),
+    "antwort.backends.http.transport": ("AnswerLimits",),
     "antwort.backends.http.remote": (
         "AnswerReader",
         "EventReader",
@@ -183,17 +191,23 @@ _HOME = {
         "SandboxLimits",
         "SandboxProcess",
     ),
-    "antwort.search.embedding": (
+    "antwort.search.base": (
         "EMBEDDINGS",
         "EmbeddingClient",
-        "queries_at_once",
-    ),
-    "antwort.search.errors": (
         "EmbeddingUnavailable",
+        "Findings",
         "NoCollection",
+        "RERANKERS",
+        "RerankUnavailable",
+        "Reranker",
+        "SEARCH_ENGINES",
+        "SearchEngine",
+        "SearchError",
+        "SearchResult",
         "Unavailable",
         "VectorStoreUnavailable",
         "WrongDimensions",
+        "queries_at_once",
     ),
     "antwort.search.filters": (
         "FilterError",
@@ -214,11 +228,6 @@ _HOME = {
         "likenesses",
         "saturated",
         "word_shares",
-    ),
-    "antwort.search.reranking": (
-        "RERANKERS",
-        "RerankUnavailable",
-        "Reranker",
     ),
     "antwort.search.vectors": (
         "PREFIX",
@@ -243,13 +252,6 @@ _HOME = {
         "is_shared",
         "shared_collection_name",
         "store_of",
-    ),
-    "antwort.search.web": (
-        "SEARCH_ENGINES",
-        "Findings",
-        "SearchEngine",
-        "SearchError",
-        "SearchResult",
     ),
     "antwort.wire.responses": ("Usage",),
 }

@@ -17,7 +17,7 @@ from antwort.concurrency.slots import Queue, QueueFullError, Queues, Slots
 from antwort.config import AgentConfig, Duration, Settings
 from antwort.context import Agent, Context, Principal, Progress, Source
 from antwort.context.agents import AgentInfo, AgentResult, AgentTask, SubAgents
-from antwort.context.calls import CallableFunction, CallResult, FunctionCalls
+from antwort.context.calls import CallableFunction, CallResult, FunctionCalls, SuspendedError, Suspension
 from antwort.context.http_client import (
     BlockedError,
     HttpAnswer,
@@ -29,7 +29,6 @@ from antwort.context.http_client import (
     call_again,
     retry_after,
 )
-from antwort.context.suspension import SuspendedError, Suspension
 from antwort.context.values import Place, Values
 from antwort.context.variables import Reference, ValueKind, Variable, VariableScope, VariableView
 from antwort.documents.chunking import DocumentChunk, chunked

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from antwort.auth import ApiKey, KeyFile, hash_key
-from antwort.auth.keyfile import KEY_PATTERN
+from antwort.auth.keys import KEY_PATTERN
 from antwort.context import Principal
 from antwort.errors import ConfigError
 

@@ -12,7 +12,7 @@ from tests.auth.conftest import Clock
 from typing_extensions import override
 
 from antwort.auth import ApiKey, ApiKeyAuthenticator, KeyFile, hash_key
-from antwort.auth.keyfile import Stamp
+from antwort.auth.keys import Stamp
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, ConfigError
 

@@ -8,7 +8,7 @@ from typing_extensions import override
 
 from antwort.auth import ApiKeyAuthenticator, Chain, Logins
 from antwort.auth.build import _record as record
-from antwort.auth.logins import MAX_ADDRESSES
+from antwort.auth.limits import MAX_ADDRESSES
 from antwort.config import ApiKeyConfig
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, RateLimitError

@@ -10,12 +10,11 @@ from hypothesis import strategies as st
 from tests.backends.conftest import DONE, Notes, delta, event
 from tests.backends.dialects import DIALECTS, Calls
 
-from antwort.backends.chat.answer import ChatAnswer
+from antwort.backends.chat.answer import ChatAnswer, ThinkTags
 from antwort.backends.chat.backend import plain_turn
-from antwort.backends.chat.thoughts import ThinkTags
-from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.dialects import MOST_WAITING, logprobs_of, usage_of
 from antwort.backends.http.sse import EventSplitter
-from antwort.backends.usage import MOST_WAITING, logprobs_of, usage_of
+from antwort.backends.http.transport import AnswerLimits
 from antwort.errors import (
     APIError,
     BadGatewayError,

@@ -29,9 +29,9 @@ from typing_extensions import override
 
 from antwort.backends import GuardedBackend, Retries
 from antwort.backends.base import ToolDefinitions
-from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.chat.backend import ChatBackend
 from antwort.backends.errors import BROKEN, BUSY, DEADLINE, DISCONNECTED, TIMEOUT, UNREACHABLE, may_pass
+from antwort.backends.resilience import CircuitBreaker
 from antwort.config import BackendConfig
 from antwort.errors import (
     APIError,

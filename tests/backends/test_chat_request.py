@@ -10,7 +10,7 @@ from antwort.backends import Transport, estimate_tokens
 from antwort.backends.base import EncodedTools, ToolDefinitions
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.http.remote import COPIED, encode_body, encode_parts, in_pieces
-from antwort.backends.responses.request import responses_body
+from antwort.backends.responses.backend import responses_body
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError
 from antwort.http1.shared_bytes import WORTHWHILE, SharedBytes

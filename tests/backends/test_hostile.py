@@ -25,13 +25,12 @@ from tests.backends.conftest import (
 from typing_extensions import override
 
 from antwort.backends import Retries
-from antwort.backends.chat.answer import ChatAnswer
-from antwort.backends.chat.thoughts import MOST_BLANKS, ThinkTags
+from antwort.backends.chat.answer import MOST_BLANKS, ChatAnswer, ThinkTags
+from antwort.backends.dialects import MOST, usage_of
 from antwort.backends.errors import BROKEN, FAILED
-from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.http.remote import SLICE
 from antwort.backends.http.sse import EventSplitter
-from antwort.backends.usage import MOST, usage_of
+from antwort.backends.http.transport import AnswerLimits
 from antwort.errors import BadGatewayError
 from antwort.http1.client import MAX_PIECE, Unpacker
 

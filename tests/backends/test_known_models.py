@@ -6,7 +6,7 @@ import pytest
 from tests.backends.conftest import Connect, ModelServer, reply
 
 from antwort.backends import ModelInfo, build_router
-from antwort.backends.known_models import REFRESH, RETRY, KnownModels, read_models
+from antwort.backends.models import REFRESH, RETRY, KnownModels, read_models
 from antwort.config import Config
 from antwort.errors import ServiceUnavailableError
 from antwort.types import JSON

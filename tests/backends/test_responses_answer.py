@@ -7,7 +7,7 @@ import pytest
 from tests.backends.conftest import Notes
 
 from antwort.backends.errors import BROKEN, DISCONNECTED, FAILED
-from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.http.transport import AnswerLimits
 from antwort.backends.responses.answer import ResponsesAnswer
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError
 from antwort.types import JSON

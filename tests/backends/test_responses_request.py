@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from tests.backends.conftest import a_request
 
-from antwort.backends.responses.request import count_body, responses_body, responses_input
+from antwort.backends.responses.backend import count_body, responses_body, responses_input
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 

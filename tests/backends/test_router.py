@@ -9,7 +9,7 @@ from tests.backends.conftest import Notes, a_request
 
 from antwort.backends import ModelInfo, ModelRequest, ModelRoute, ModelRouter, TurnSink
 from antwort.backends.errors import UNREACHABLE
-from antwort.backends.known_models import RECENT, RETRY
+from antwort.backends.models import RECENT, RETRY
 from antwort.errors import NotFoundError, ServiceUnavailableError
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.runs.embedded import embedded
 
-from antwort.cli.agent_tree import AgentTree, drawn
+from antwort.cli.call_lines import AgentTree, drawn
 from antwort.context import Context
 from antwort.context.agents import AgentInfo, AgentStatus, AgentTask
 from antwort.functions import FunctionSpec

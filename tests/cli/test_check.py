@@ -13,7 +13,7 @@ from tests.support.s3 import Bucket
 from tests.support.site import Reply, Site
 
 import antwort
-from antwort.search.web import SEARCH_ENGINES
+from antwort.search.base import SEARCH_ENGINES
 from antwort.testing import ScriptServer
 
 VARIABLES = "store_set, store_get, store_ref, store_list, store_summarize, store_append, store_delete"

@@ -232,7 +232,7 @@ import asyncio, os, sys
 from pathlib import Path
 from antwort.storage.sqlite.connection import create_file, open_writer
 from antwort.storage.sqlite.reserve import DiskReserve
-from antwort.storage.sqlite.threads import SqliteWriter
+from antwort.storage.sqlite.store import SqliteWriter
 
 path, size = Path(sys.argv[1]) / "a.db", int(sys.argv[2])
 kept = [size]

@@ -7,7 +7,7 @@ import pytest
 from typing_extensions import override
 
 from antwort.cli.folder_upload import FileReport, LocalFile, StoredFile
-from antwort.cli.ingest_progress import ShownProgress
+from antwort.cli.ingest import ShownProgress
 
 LARGE = "large.pdf: 100 of 150 chunks, 40 pages"
 

@@ -23,8 +23,8 @@ from antwort.backends.responses.backend import ResponsesBackend
 from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import BackendConfig, Config
 from antwort.context import Context
+from antwort.engine.calls.admission import Totals
 from antwort.engine.calls.leaving import LeavingCalls
-from antwort.engine.calls.totals import Totals
 from antwort.engine.output.emitter import Emitter, EmitterOptions
 from antwort.engine.planning.input import read_input
 from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request

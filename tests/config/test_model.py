@@ -30,7 +30,7 @@ from antwort.config import (
 )
 from antwort.config.engine import PriceConfig
 from antwort.config.settings import alternatives, models_in
-from antwort.context.budget import RunLimits
+from antwort.context.agents import RunLimits
 from antwort.files.service import FileLimits
 from antwort.storage.postgres.store import PostgresStore
 from antwort.storage.sqlite import SqliteStore

@@ -58,5 +58,5 @@ def test_the_classes_that_the_page_names_are_there() -> None:
 def test_the_drawings_and_the_tables_are_read() -> None:
     assert {"server/http/sse", "documents/child", "auth/"} <= set(drawn())
     assert {"config/load.py", "engine/engine.py"} <= set(tabled())
-    assert {"server/http/exchange", "server/sockets/memory", "backends/text_calls/formats"} <= set(told())
+    assert {"server/http/exchange", "server/sockets/connection", "backends/text_calls/formats"} <= set(told())
     assert {"FunctionSpec", "FunctionRegistry", "ServerCall"} <= set(classes())

@@ -14,7 +14,7 @@ from tests.http.sdk import served
 from tests.runs.processes import ServerProcess
 from tests.support.crossed import crossed
 
-from antwort.backends.items import Pieces
+from antwort.backends.dialects import Pieces
 from antwort.config import BackendConfig
 from antwort.testing import call, turn
 from antwort.testing.script import Turn

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from tests.runs.embedded import embedded
 
 from antwort.config import EngineConfig
-from antwort.context.budget import RunLimits
+from antwort.context.agents import RunLimits
 from antwort.engine.budget import Budget
 from antwort.testing import call, turn
 

@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from antwort.context.suspension import Suspension
+from antwort.context.calls import Suspension
 from antwort.engine.calls.lifecycle import CallSlots
 from antwort.storage.call_record import CallRecord, CallState
 

@@ -16,8 +16,7 @@ from antwort.errors import APIError, BadRequestError
 from antwort.provider import Provider, function
 from antwort.testing import ScriptedBackend, ScriptServer, call, fail, turn
 from antwort.types import JSON
-from antwort.wire.options import TextConfig
-from antwort.wire.requests import CreateResponse
+from antwort.wire.requests import CreateResponse, TextConfig
 
 
 async def test_a_response_that_failed_is_gone_without_a_collection(tmp_path: Path) -> None:

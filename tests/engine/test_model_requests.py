@@ -9,7 +9,7 @@ import pytest
 from antwort import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.engine.calls.totals import Totals
+from antwort.engine.calls.admission import Totals
 from antwort.engine.turns.model_turn import model_request, next_request
 from antwort.testing import ScriptedBackend
 from antwort.wire.requests import decode_create

@@ -17,7 +17,7 @@ from antwort.backends.base import ModelRequest
 from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.backends.http.remote import encode_body, in_pieces
 from antwort.backends.passages import Window, unmade
-from antwort.backends.responses.request import responses_body
+from antwort.backends.responses.backend import responses_body
 from antwort.concurrency.large_work import LargeWork
 from antwort.engine.history import model_items, read_window
 from antwort.engine.planning.past import History, Past, past_window

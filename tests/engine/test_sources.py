@@ -12,7 +12,7 @@ from antwort import Antwort, Context, FunctionSpec
 from antwort.backends.demo import DemoBackend
 from antwort.config import Config
 from antwort.context import Source
-from antwort.engine.calls.totals import Totals
+from antwort.engine.calls.admission import Totals
 from antwort.engine.plan import Plan
 from antwort.storage.base import ConversationRecord, JournalEntry
 from antwort.testing import ScriptedBackend, Turn, call, matching, turn

@@ -9,8 +9,8 @@ import pytest
 from antwort import Context, FunctionRegistry
 from antwort.context import Agent
 from antwort.engine.tools import targets as tools
+from antwort.engine.tools.parameters import read_choice
 from antwort.engine.tools.targets import Toolset
-from antwort.engine.tools.tool_choice import read_choice
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.errors import BadRequestError, PermissionDeniedError
 from antwort.functions import FunctionSpec, Scope, ToolResult

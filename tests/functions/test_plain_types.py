@@ -14,8 +14,7 @@ from pydantic import Field, TypeAdapter
 
 from antwort.errors import DefinitionError, InvalidArgumentsError
 from antwort.functions import FunctionRegistry, FunctionSpec
-from antwort.functions.schema import plain_schema, tidy
-from antwort.functions.signature import Signature
+from antwort.functions.signature import Signature, plain_schema, tidy
 
 NAMES = ("city", "title", "_private", "schema", "model_config", "type", "required", "properties", "self_")
 DEFAULTS: dict[str, Any] = {"none": None, "number": 3, "text": "a", "list": ["a"], "object": object()}

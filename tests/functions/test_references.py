@@ -14,7 +14,7 @@ from antwort.errors import DefinitionError
 from antwort.functions import FunctionRegistry, FunctionSpec, ToolResult
 from antwort.storage import SqliteStore
 from antwort.storage.streamed_values import ValueLimits
-from antwort.storage.values import StoredValues
+from antwort.storage.variables import StoredValues
 
 CTX = Context(
     "t", run_id="resp_a", agent_id="resp_a", conversation_id="conv", call_id="call_1", follows_references=True

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 
 from antwort import FunctionRegistry
 from antwort.functions import FunctionSpec, tool_definition
-from antwort.functions.schema import drop_nulls, object_schema, strict_schema
+from antwort.functions.signature import drop_nulls, object_schema, strict_schema
 
 
 def test_an_explicit_mapping_requires_what_has_no_default() -> None:

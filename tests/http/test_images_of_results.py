@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from antwort.provider import Context, HostedCall, HostedTool, Image, ItemEnd, ItemEvent, Provider, ToolResult, function
 from antwort.testing import call, turn
-from antwort.testing.images import point
+from antwort.testing.script_server import point
 from antwort.types import JSON
 
 PIXEL = point("red")

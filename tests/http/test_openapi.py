@@ -17,7 +17,6 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.provider import Annotated, BaseModel, ConflictError, Field, Provider, route
 from antwort.server.api.description import openapi as description
-from antwort.server.api.description import schemas
 from antwort.server.api.description.openapi import OWN, openapi
 from antwort.testing import running
 from antwort.types import JSON
@@ -252,7 +251,7 @@ class Late(Provider):
 def test_it_is_made_once_for_all_and_not_on_the_event_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = []
 
-    build = schemas.build_schemas
+    build = description.build_schemas
 
     def counted(uses: Any) -> Any:
         made.append(threading.get_ident())

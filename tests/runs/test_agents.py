@@ -11,7 +11,7 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 
 from antwort.context import Context
 from antwort.context.agents import AgentTask
-from antwort.context.suspension import SuspendedError, Suspension
+from antwort.context.calls import SuspendedError, Suspension
 from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
 from antwort.storage.base import Question

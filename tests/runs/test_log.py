@@ -9,7 +9,7 @@ import pytest
 from typing_extensions import override
 
 from antwort.engine.journal import Journal
-from antwort.runs.log import RunLog
+from antwort.runs.recovery import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent, StoreUnavailableError
 from antwort.storage.sqlite import SqliteStore
 

@@ -7,7 +7,7 @@ from tests.runs.embedded import TENANT, embedded, is_delta, logged, text_of
 
 from antwort.backends.errors import DISCONNECTED, TIMEOUT, UNAVAILABLE
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
-from antwort.runs.outage import ModelOutage
+from antwort.runs.run import ModelOutage
 from antwort.testing import Gate, call, fail, turn
 from antwort.testing.script import Failure
 

@@ -1,6 +1,6 @@
 """What a connection remembers: the latest response of each lane, within a number of bytes."""
 
-from antwort.server.sockets.memory import LANES, PRICE, Memory
+from antwort.server.sockets.connection import LANES, PRICE, Memory
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord
 

@@ -14,8 +14,8 @@ from antwort import Antwort
 from antwort.config import ApiKeyConfig, AuthConfig, Config, ObservabilityConfig
 from antwort.errors import AuthenticationError, RateLimitError
 from antwort.observability import AuditLog
-from antwort.server import refusals
-from antwort.server.refusals import Refusals
+from antwort.server import observation
+from antwort.server.observation import Refusals
 from antwort.testing import RunningApp, running
 
 
@@ -63,7 +63,7 @@ def test_failed_logins_are_slowed_down_and_do_not_flood_the_audit_log(tmp_path: 
 
 
 async def test_the_number_is_written_when_the_minute_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(refusals, "MAX_ADDRESSES", 2)
+    monkeypatch.setattr(observation, "MAX_ADDRESSES", 2)
     now = [0.0]
     path = tmp_path / "audit.log"
     audit = AuditLog(path)

@@ -30,8 +30,7 @@ from antwort.backends.chat.request import ChatDialect, chat_body
 from antwort.config import Config
 from antwort.errors import BadRequestError
 from antwort.testing import RunningApp, ScriptedBackend, running
-from antwort.wire.options import IGNORED, Options
-from antwort.wire.requests import CreateResponse
+from antwort.wire.requests import IGNORED, CreateResponse, Options
 
 PAGE = Path(__file__).parents[2] / "docs" / "responses.md"
 PROVIDERS: dict[str, Any] = {

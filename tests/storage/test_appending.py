@@ -20,7 +20,7 @@ from antwort.storage import Store
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.sql.values import CHUNK
 from antwort.storage.streamed_values import ValueLimits
-from antwort.storage.values import StoredValues
+from antwort.storage.variables import StoredValues
 
 CALL = Context("t", run_id="resp_a", agent_id="resp_a", conversation_id="conv_1")
 
@@ -78,7 +78,7 @@ def test_workers_that_append_at_the_same_time_lose_nothing(ready_url: str) -> No
         from antwort.config import Config, StorageConfig
         from antwort.context import Context
         from antwort.storage import open_store
-        from antwort.storage.values import StoredValues
+        from antwort.storage.variables import StoredValues
 
         async def append(worker):
             store = open_store(Config(storage=StorageConfig(url=sys.argv[1], pool_size=3)))

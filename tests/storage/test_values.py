@@ -18,7 +18,7 @@ from antwort.storage import Store
 from antwort.storage.retention import Pruner, Sweeper
 from antwort.storage.sql.values import CHUNK
 from antwort.storage.streamed_values import ValueLimits
-from antwort.storage.values import StoredValues
+from antwort.storage.variables import StoredValues
 
 SCOPES: tuple[VariableScope, ...] = ("agent", "run", "conversation", "tenant")
 

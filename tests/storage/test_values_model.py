@@ -31,7 +31,7 @@ from antwort.storage import SqliteStore, Store
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.sql.values import CHUNK
 from antwort.storage.streamed_values import ValueLimits
-from antwort.storage.values import StoredValues
+from antwort.storage.variables import StoredValues
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 QUOTA = 3 * CHUNK

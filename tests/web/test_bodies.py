@@ -21,9 +21,7 @@ from antwort.config import Config, ServerConfig
 from antwort.errors import BadRequestError, ServiceUnavailableError, UnsupportedMediaTypeError
 from antwort.observability import Metrics
 from antwort.provider import Provider, route
-from antwort.server.body_limit import BodyBudget, BodyLimit
-from antwort.server.gate import RequestGate, RequestGuards
-from antwort.server.hosts import AllowedHosts
+from antwort.server.gate import AllowedHosts, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.observation import Observation
 from antwort.server.router import Router
 from antwort.testing import Gate, ScriptedBackend, Turn, running, turn

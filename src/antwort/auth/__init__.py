@@ -2,10 +2,8 @@
 
 from antwort.auth.base import Anonymous, Authenticator, Chain, credential
 from antwort.auth.build import allowed_hosts, build_authenticator, check_bind, is_anonymous, keys_file
-from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
-from antwort.auth.keys import ApiKeyAuthenticator
-from antwort.auth.limits import RateLimiter
-from antwort.auth.logins import Logins
+from antwort.auth.keys import ApiKey, ApiKeyAuthenticator, KeyFile, hash_key
+from antwort.auth.limits import Logins, RateLimiter
 
 __all__ = [
     "Anonymous",

@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from antwort.auth.base import Anonymous, Chain
-from antwort.auth.keyfile import ApiKey, KeyFile, hash_key
-from antwort.auth.keys import ApiKeyAuthenticator
+from antwort.auth.keys import ApiKey, ApiKeyAuthenticator, KeyFile, hash_key
 from antwort.config import ApiKeyConfig, Config
 from antwort.config.load import DEFAULT_FILE
 from antwort.errors import ConfigError

@@ -1,20 +1,259 @@
-"""Authentication by API key: keys from the configuration, and keys from a file that is watched for changes."""
+"""Authentication by API key: keys of the configuration, and of a file that holds their hashes and is watched.
+
+A key reads `ak_<id>_<secret>`. The id is public and has no underscore, so the second underscore always ends it;
+the secret may contain more. Keys an operator writes into the configuration may be any string.
+"""
 
 import asyncio
+import fcntl
+import hashlib
 import hmac
+import json
 import logging
 import math
+import os
+import secrets
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
 
 from msgspec import Struct
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 from starlette.datastructures import Headers
+from typing_extensions import TypedDict
 
 from antwort.auth.base import credential
-from antwort.auth.keyfile import KEY_PATTERN, KEY_PREFIX, ApiKey, KeyFile, hash_key
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, ConfigError
+from antwort.lazy_imports import compiled_on_use
+
+# --- keys at rest: what a key is, and the file that holds the hashes of all of them ----------------------------------
+
+
+KEY_PREFIX = "ak_"
+KEY_PATTERN = compiled_on_use(r"ak_([a-z2-7]{8,12})_[A-Za-z0-9_-]{43,}")
+HASH_PATTERN = compiled_on_use(r"sha256:[0-9a-f]{64}")
+ID_ALPHABET = "abcdefghijklmnopqrstuvwxyz234567"
+ID_LENGTH = 10
+SECRET_BYTES = 32
+
+Stamp = tuple[int, int, int]
+"""Modification time, size and inode of a file: differs when the content does."""
+
+
+def hash_key(key: str | bytes) -> str:
+    """Return what is stored of a key.
+
+    A plain SHA-256 is enough: salt and slowness protect passwords, because those can be guessed. Nobody guesses 256
+    random bits, and a slow hash would be paid for on every request.
+    """
+    return "sha256:" + hashlib.sha256(key.encode() if isinstance(key, str) else key).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiKey:
+    """A key as it is stored: who it stands for, and the hash that recognises it. The key itself is nowhere."""
+
+    id: str
+    hash: str = field(repr=False)
+    tenant: str
+    subject: str
+    scopes: frozenset[str] = frozenset({"*"})
+    created_at: AwareDatetime
+    expires_at: AwareDatetime | None = None
+    label: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a record that could never authenticate anybody, or anybody at all."""
+        for name in ("id", "tenant", "subject"):
+            if not getattr(self, name).strip():
+                raise ValueError(f"the {name} of an API key must not be empty")
+        if HASH_PATTERN.fullmatch(self.hash) is None:
+            raise ValueError("the hash of an API key must be 'sha256:' and 64 lowercase hexadecimal digits")
+        if any(time is not None and time.utcoffset() is None for time in (self.created_at, self.expires_at)):
+            raise ValueError("the times of an API key must have a time zone")
+
+    def expired(self, now: datetime) -> bool:
+        """Tell whether the key has come to its end."""
+        return self.expires_at is not None and now >= self.expires_at
+
+    def principal(self) -> Principal:
+        """Return the caller this key stands for."""
+        return Principal(self.tenant, self.subject, self.scopes, method="api_key", key_id=self.id)
+
+
+class _Document(TypedDict):
+    version: Literal[1]
+    keys: tuple[ApiKey, ...]
+
+
+class KeyFile:
+    """The keys of a server in one JSON file, safe to edit from several processes at once.
+
+    Every change is made under a lock beside the file and replaces the file in one step, so a reader sees the old
+    keys or the new ones, never half of them.
+    """
+
+    def __init__(self, path: Path, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)) -> None:
+        self.path = path
+        self._now = now
+
+    @cached_property
+    def _documents(self) -> TypeAdapter[_Document]:
+        return TypeAdapter(_Document)
+
+    def list(self) -> tuple[ApiKey, ...]:
+        """Return all keys, oldest first; none when there is no file."""
+        return () if self.stamp() is None else self.read()
+
+    def new(
+        self,
+        tenant: str,
+        subject: str | None = None,
+        scopes: Iterable[str] = ("*",),
+        expires_at: datetime | None = None,
+        label: str | None = None,
+    ) -> tuple[ApiKey, str]:
+        """Create a key and return it with its plain text, which exists only here. The subject defaults to the id."""
+        key_id = "".join(secrets.choice(ID_ALPHABET) for _ in range(ID_LENGTH))
+        plaintext = f"{KEY_PREFIX}{key_id}_{secrets.token_urlsafe(SECRET_BYTES)}"
+        record = ApiKey(
+            id=key_id,
+            hash=hash_key(plaintext),
+            tenant=tenant,
+            subject=key_id if subject is None else subject,
+            scopes=frozenset(scopes),
+            created_at=self._now(),
+            expires_at=expires_at,
+            label=label,
+        )
+        self.add(record)
+        return record, plaintext
+
+    def add(self, record: ApiKey) -> None:
+        """Store a key; an id that is taken is a `ConfigError`."""
+        with self._locked():
+            records = self.list()
+            if any(known.id == record.id for known in records):
+                raise ConfigError(f"There is already an API key with the id '{record.id}'.", where=str(self.path))
+            self._write([*records, record])
+
+    def revoke(self, key_id: str) -> bool:
+        """Remove a key for good; return False when there is none with that id. The file stays, even empty."""
+        if self.stamp() is None:
+            return False
+        with self._locked():
+            records = self.list()
+            kept = [record for record in records if record.id != key_id]
+            if len(kept) == len(records):
+                return False
+            self._write(kept)
+        return True
+
+    def stamp(self) -> Stamp | None:
+        """Return what changes whenever the file does, or None when there is no file."""
+        try:
+            status = self.path.stat()
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise self._unreadable(error) from error
+        return status.st_mtime_ns, status.st_size, status.st_ino
+
+    def read(self) -> tuple[ApiKey, ...]:
+        """Return all keys; no file is a `ConfigError`, as is one that cannot be understood."""
+        try:
+            document = self._documents.validate_json(self.path.read_bytes())
+        except OSError as error:
+            raise self._unreadable(error) from error
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False, include_context=False)[0]
+            key = ".".join(str(part) for part in first["loc"])
+            raise self._broken(f"{key}: {first['msg']}" if key else first["msg"]) from None
+        ids = [record.id for record in document["keys"]]
+        if len(set(ids)) < len(ids):
+            raise self._broken("two keys have the same id")
+        return document["keys"]
+
+    def _write(self, records: Iterable[ApiKey]) -> None:
+        document = self._documents.dump_python({"version": 1, "keys": tuple(records)}, mode="json")
+        for record in document["keys"]:
+            record["scopes"].sort()
+        try:
+            descriptor, name = tempfile.mkstemp(dir=self.path.parent, prefix=f".{self.path.name}-")
+            temporary = Path(name)
+            try:
+                with os.fdopen(descriptor, "w", encoding="utf-8") as stream:
+                    self._hand_over(stream.fileno())
+                    stream.write(json.dumps(document, indent=2, ensure_ascii=False) + "\n")
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                temporary.replace(self.path)
+            finally:
+                temporary.unlink(missing_ok=True)
+            self._sync_directory()
+        except OSError as error:
+            raise self._unwritable(error) from error
+
+    def _sync_directory(self) -> None:
+        """Make the replacement itself survive a power cut."""
+        descriptor = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        lock = self.path.with_name(f"{self.path.name}.lock")
+        with ExitStack() as stack:
+            try:
+                self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+                descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                stack.callback(os.close, descriptor)
+                self._hand_over(descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            except OSError as error:
+                raise self._unwritable(error) from error
+            yield
+
+    def _hand_over(self, descriptor: int) -> None:
+        """Give what root creates to the owner of the directory, or a server run as that user could not read it."""
+        if os.geteuid() == 0:
+            owner = self.path.parent.stat()
+            # A root without that right, as in many containers, runs the server as well.
+            with suppress(PermissionError):
+                os.fchown(descriptor, owner.st_uid, owner.st_gid)
+
+    def _unreadable(self, error: OSError) -> ConfigError:
+        reason = error.strerror or type(error).__name__
+        return ConfigError(
+            f"The file of API keys cannot be read ({reason}). Let the server's user read it.", where=str(self.path)
+        )
+
+    def _unwritable(self, error: OSError) -> ConfigError:
+        reason = error.strerror or type(error).__name__
+        return ConfigError(
+            f"The file of API keys cannot be written ({reason}). Make its directory writable, or set 'auth.keys_file'.",
+            where=str(self.path),
+        )
+
+    def _broken(self, problem: str) -> ConfigError:
+        return ConfigError(
+            f"The file of API keys is broken ({problem}). "
+            "Restore it from a backup, or move it away and create new keys with 'antwort keys new'.",
+            where=str(self.path),
+        )
+
+
+# --- authentication by key -------------------------------------------------------------------------------------------
+
 
 logger = logging.getLogger(__name__)
 

@@ -1,10 +1,9 @@
 """Model servers: how a turn is asked for, on which server, and what is done when it fails."""
 
 from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink
-from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.build import build_router, build_routes
 from antwort.backends.http.transport import Reply, Timeouts, Transport
-from antwort.backends.resilience import Fallback, GuardedBackend, Retries
+from antwort.backends.resilience import CircuitBreaker, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter, ModelTarget
 from antwort.backends.tokens import estimate_tokens
 

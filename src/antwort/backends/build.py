@@ -7,9 +7,8 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.backends.base import FileReading, ModelBackend, ModelRequest, ToolDefinitions, TurnSink
-from antwort.backends.breaker import CircuitBreaker
 from antwort.backends.demo import DemoBackend
-from antwort.backends.resilience import BackendWrapper, Fallback, GuardedBackend, Retries
+from antwort.backends.resilience import BackendWrapper, CircuitBreaker, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.slots import Queue, Queues
 from antwort.config import DIALECTS, BackendConfig, Config

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit, urlunsplit
 from msgspec import Struct
 
 from antwort.backends.errors import BROKEN, UNAUTHORIZED, UNSUITABLE, speaks_of_the_server
-from antwort.backends.known_models import KnownModels
+from antwort.backends.models import KnownModels
 from antwort.config import BackendConfig
 from antwort.errors import APIError
 from antwort.lazy_imports import imported_on_use

@@ -12,8 +12,7 @@ from antwort.backends.base import FileReading, ModelBackend, ModelInfo, ModelReq
 from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.http.transport import Transport
-from antwort.backends.known_models import KnownModels
-from antwort.backends.model_names import ModelNames, is_pattern
+from antwort.backends.models import KnownModels, ModelNames, is_pattern
 from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
 
 _ROOM_LASTS = 600.0

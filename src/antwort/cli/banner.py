@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import antwort
 from antwort.app import Antwort, is_demo
 from antwort.backends.findings import Finding, with_cure
-from antwort.backends.model_names import is_pattern
+from antwort.backends.models import is_pattern
 from antwort.config import BackendConfig, mask_urls
 from antwort.server.http.serve import url_of
 

@@ -13,8 +13,8 @@ from pydantic import SecretStr, ValidationError
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
 from antwort.backends.errors import excerpt
-from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.http.sse import EventSplitter
+from antwort.backends.http.transport import AnswerLimits
 from antwort.cli.output import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context

@@ -13,7 +13,7 @@ from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import Misuse, print_json, print_table
 from antwort.config import Config, LoadedConfig
-from antwort.context.scopes import EVERYTHING, OWN_SCOPES, is_one_scope, mistake_in, nearest_scope
+from antwort.context.context import EVERYTHING, OWN_SCOPES, is_one_scope, mistake_in, nearest_scope
 from antwort.errors import ConfigError, did_you_mean
 from antwort.observability import AuditLog
 

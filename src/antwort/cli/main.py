@@ -24,7 +24,7 @@ COMMANDS = {
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
     "mcp": Lazy("antwort.cli.mcp:mcp", "Be an MCP server on standard input and output."),
     "questions": Lazy(
-        "antwort.cli.question_commands:questions",
+        "antwort.cli.questions:questions",
         "List and answer what models ask people, and calls that wait for a yes.",
     ),
     "ingest": Lazy("antwort.cli.ingest:ingest", "Make files searchable."),
@@ -32,7 +32,7 @@ COMMANDS = {
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
     "config": Lazy("antwort.cli.config:config", "Show the configuration that is in force."),
     "functions": Lazy("antwort.cli.functions:functions", "List, show and call functions."),
-    "providers": Lazy("antwort.cli.providers:providers", "List what brings functions."),
+    "providers": Lazy("antwort.cli.functions:providers", "List what brings functions."),
     "keys": Lazy("antwort.cli.keys:keys", "Create, list and revoke API keys."),
     "db": Lazy("antwort.cli.db:db", "Look after the database."),
     "new": Lazy("antwort.cli.new:new", "Start something of your own from a template."),

@@ -12,8 +12,7 @@ from typing import TextIO
 import click
 
 from antwort.auth import is_anonymous
-from antwort.cli.agent_tree import AgentTree
-from antwort.cli.call_lines import AnswerWithCalls
+from antwort.cli.call_lines import AgentTree, AnswerWithCalls
 from antwort.cli.chat import Chat
 from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
 from antwort.cli.event_loop import LeavingRunner, leaving_by_signals

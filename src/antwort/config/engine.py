@@ -9,7 +9,7 @@ from antwort.config.defaults import STORAGE
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.extensions import ExtensionKind
 from antwort.config.settings import Choice, Seldom, Settings
-from antwort.context.budget import RunLimits
+from antwort.context.agents import RunLimits
 from antwort.lazy_imports import compiled_on_use
 
 _HOST = compiled_on_use(r"(?:\[[0-9a-fA-F:.]+\]|[\w.-]+)(?::(?P<port>\d{1,5}))?")

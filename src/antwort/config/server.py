@@ -20,7 +20,7 @@ from antwort.config.defaults import TENANTS
 from antwort.config.durations import Duration, Seconds
 from antwort.config.engine import is_network
 from antwort.config.settings import Seldom, Settings
-from antwort.context.scopes import mistake_in
+from antwort.context.context import mistake_in
 from antwort.errors import did_you_mean
 from antwort.lazy_imports import compiled_on_use
 

@@ -1,9 +1,40 @@
-"""Calls that one call makes itself, as functions see them: what it can call, and what came of that."""
+"""What a call can do with calls, as functions see it: make others, and wait for somebody."""
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from msgspec import DecodeError, Struct, json
+
+from antwort.errors import FunctionError
+
+# --- how a call waits for somebody -----------------------------------------------------------------------------------
+
+
+SuspensionKind = Literal["question", "approval", "agents", "calls"]
+
+
+class Suspension(Struct, frozen=True):
+    """What a call waits for. The run is parked until it is there: nothing of it stays in memory."""
+
+    kind: SuspensionKind = "question"
+    """An answer to a question, a yes or no to a call, or sub-agents or calls of its own that wait themselves."""
+    body: dict[str, Any] = {}
+    """What whoever answers is shown."""
+    expires_in: float | None = None
+    """Seconds until nobody waits any more."""
+
+
+class SuspendedError(FunctionError):
+    """Raised by a function that cannot go on before somebody has said something; `ctx.suspend` raises it."""
+
+    status = "suspended"
+
+    def __init__(self, suspension: Suspension) -> None:
+        super().__init__("The call waits for an answer.")
+        self.suspension = suspension
+
+
+# --- calls that one call makes itself --------------------------------------------------------------------------------
 
 
 class CallableFunction(Struct, frozen=True):

@@ -1,22 +1,193 @@
 """Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
 
+import difflib
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from threading import Lock
 from typing import Any, Literal, NoReturn, Unpack
 
 from msgspec import Struct, field, json
 from msgspec.structs import replace
 
-from antwort.context.agents import AgentOptions, AgentResult, AgentTask, SubAgents
-from antwort.context.budget import RunBudget
-from antwort.context.calls import CallResult, FunctionCalls
+from antwort.context.agents import AgentOptions, AgentResult, AgentTask, RunBudget, SubAgents
+from antwort.context.calls import CallResult, FunctionCalls, SuspendedError, Suspension
 from antwort.context.http_client import HttpClient, NoHttpClient
-from antwort.context.scopes import granted, owner_scope
-from antwort.context.sources import Sources
-from antwort.context.suspension import SuspendedError, Suspension
 from antwort.context.variables import VariableView
-from antwort.errors import FunctionUnavailableError, PermissionDeniedError
+from antwort.errors import FunctionUnavailableError, PermissionDeniedError, did_you_mean
+
+# --- scopes: what credentials may do ---------------------------------------------------------------------------------
+# A scope is a word such as `metrics`, or two with a colon such as `responses:read`. Routes of providers have more.
+
+
+EVERYTHING = "*"
+RESPONSES_READ = "responses:read"
+RESPONSES_WRITE = "responses:write"
+CONVERSATIONS_READ = "conversations:read"
+CONVERSATIONS_WRITE = "conversations:write"
+FUNCTIONS_CALL = "functions:call"
+METRICS = "metrics"
+ADMIN = "admin"
+
+OWN_SCOPES: Mapping[str, str] = {
+    RESPONSES_READ: "fetch, list and continue stored responses",
+    RESPONSES_WRITE: "create, cancel and delete responses; ask models in any other way, and list them",
+    CONVERSATIONS_READ: "fetch conversations and their items, and continue them",
+    CONVERSATIONS_WRITE: "create, change and delete conversations, and add to them",
+    FUNCTIONS_CALL: "let models call the functions of the server, and list them",
+    METRICS: "read the metrics, where they are protected",
+    ADMIN: "see how the server is set up",
+}
+"""The scopes of the API itself, and what each opens."""
+
+
+def granted(scopes: Collection[str], scope: str) -> bool:
+    """Tell whether credentials with these scopes carry one: by its name, by `*`, or by `<its first word>:*`.
+
+    No scope implies another: whoever may write may not read, unless both are carried.
+    """
+    return EVERYTHING in scopes or scope in scopes or f"{scope.partition(':')[0]}:{EVERYTHING}" in scopes
+
+
+def owner_scope(owner_id: str, access: Literal["read", "write"]) -> str | None:
+    """Return the scope that reads or writes what belongs to a conversation or a response; None if an id is neither's.
+
+    What providers keep for one of them is a part of it: its variables, the folder that it works in.
+    """
+    if owner_id.startswith("conv_"):
+        return CONVERSATIONS_READ if access == "read" else CONVERSATIONS_WRITE
+    if owner_id.startswith("resp_"):
+        return RESPONSES_READ if access == "read" else RESPONSES_WRITE
+    return None
+
+
+def is_one_scope(text: str) -> bool:
+    """Tell whether a text can be a scope: neither nothing nor several, which blanks or commas would part."""
+    return text.split() == [text] and "," not in text
+
+
+def mistake_in(scope: str, known: Iterable[str] = ()) -> str | None:
+    """Return what is wrong with a text that is not one scope, or begins like a known or own one and is none of them.
+
+    Any other word may be asked for by a function or by a provider that is not here, so it is no mistake.
+    """
+    if not is_one_scope(scope):
+        return f"'{scope}' is not a scope; give one scope each, without blanks and commas"
+    names = [*OWN_SCOPES, *known]
+    family, colon, _ = scope.partition(":")
+    if scope == EVERYTHING or scope in names:
+        return None
+    relatives = [name for name in names if name.partition(":")[0] == family]
+    if not relatives or scope == f"{family}:{EVERYTHING}":
+        return None
+    hint = did_you_mean(scope, relatives) if colon else ""
+    return f"there is no scope '{scope}'{hint or '; there is ' + ', '.join(relatives)}"
+
+
+def nearest_scope(scope: str) -> str:
+    """Return `; did you mean 'x'?` if the first word of a scope is nearly that of one of the API's, or nothing."""
+    families = dict.fromkeys(name.partition(":")[0] for name in OWN_SCOPES)
+    near = difflib.get_close_matches(scope.partition(":")[0], families, n=1, cutoff=0.8)
+    return did_you_mean(scope, [name for name in OWN_SCOPES if name.partition(":")[0] in near])
+
+
+# --- what an answer may cite: sources, and the numbers under which a model reads them --------------------------------
+
+
+class Source(Struct, frozen=True):
+    """Something a function found or made and an answer may cite: a page by its URL, or a file by its id."""
+
+    title: str
+    url: str | None = None
+    file_id: str | None = None
+    container_id: str | None = None
+    """Where the file is, if code in a container has made it."""
+    other_urls: tuple[str, ...] = ()
+    """Further URLs that stand for the same."""
+
+
+class _Numbers(Struct, eq=False):
+    """Which source has which number. Functions in worker threads ask too, so one at a time."""
+
+    sources: dict[int, Source] = {}
+    _of: dict[Source, int] = {}
+    _last: int = 0
+    _lock: Lock = field(default_factory=Lock)
+
+    def number(self, source: Source) -> int:
+        """Return the number of a source; a new one gets the next."""
+        with self._lock:
+            known = self._of.get(source)
+            return self._put(self._last + 1, source) if known is None else known
+
+    def restore(self, numbered: Mapping[int, Source]) -> None:
+        """Put sources under numbers they had before."""
+        with self._lock:
+            for number, source in numbered.items():
+                self._put(number, source)
+
+    def _put(self, number: int, source: Source) -> int:
+        before = self.sources.get(number)
+        if before is not None and self._of.get(before) == number:
+            del self._of[before]  # its number means another one now
+        self.sources[number], self._of[source] = source, number
+        self._last = max(self._last, number)
+        return number
+
+
+class Sources(Struct, eq=False):
+    """What an answer may cite, numbered from 1 in the order it was found; the same source keeps its number.
+
+    A response that continues others starts with theirs, and goes on from their last number: the model still reads it.
+    """
+
+    _numbers: _Numbers = field(default_factory=_Numbers)
+    _noted: dict[int, Source] = {}
+
+    def add(self, source: Source) -> int:
+        """Return the number under which a function shows a source to the model, as in `[3]`."""
+        source = _storable(source)
+        number = self._numbers.number(source)
+        self._noted[number] = source
+        return number
+
+    def numbered(self) -> dict[int, Source]:
+        """Return all sources by number."""
+        return dict(self._numbers.sources)
+
+    def __bool__(self) -> bool:
+        """Tell whether there is anything to cite."""
+        return bool(self._numbers.sources)
+
+    def noting(self) -> "Sources":
+        """Return the same sources for one call, whose `noted` are those that were added there."""
+        return Sources(self._numbers)
+
+    def noted(self) -> dict[int, Source]:
+        """Return the sources that were added here, by number, whether they were known before or not."""
+        return dict(self._noted)
+
+    def restore(self, numbered: Mapping[int, Source]) -> None:
+        """Put sources back under the numbers that they had; what had one of these before has none any more."""
+        self._numbers.restore(numbered)
+
+
+def _storable(source: Source) -> Source:
+    """Return a source of texts that can be encoded: it is kept with the call that noted it."""
+    url, file_id, container_id = (
+        None if value is None else _text(value) for value in (source.url, source.file_id, source.container_id)
+    )
+    return Source(_text(source.title), url, file_id, container_id, tuple(map(_text, source.other_urls)))
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"The title, the URL and the ids of a source are texts, not {type(value).__name__}.")
+    return value.encode(errors="replace").decode()  # a lone surrogate can neither be stored nor sent
+
+
+# --- the context -----------------------------------------------------------------------------------------------------
+
 
 ANONYMOUS_TENANT = "default"
 """The one tenant of a server that runs without authentication."""

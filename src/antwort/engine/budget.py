@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from antwort.context.budget import Pause, RunLimits
+from antwort.context.agents import Pause, RunLimits
 from antwort.errors import FunctionError
 from antwort.wire.responses import NO_USAGE, Usage
 
@@ -92,7 +92,8 @@ class Budget:
             return True
         if limits.cost is not None and spent.cost >= limits.cost * _FOR_WORK:
             return True
-        return limits.seconds is not None and self.seconds >= limits.seconds * _FOR_WORK
+        worked = spent.seconds + time.monotonic() - self._began
+        return limits.seconds is not None and worked >= limits.seconds * _FOR_WORK
 
     def begin_last(self) -> bool:
         """Begin to ask a model for the last words of the root agent, whatever is left."""

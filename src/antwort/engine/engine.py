@@ -12,15 +12,14 @@ from antwort.concurrency.slots import Queues
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Context, Progress
 from antwort.context.values import Values
+from antwort.engine.calls.admission import Totals
 from antwort.engine.calls.direct_call import DirectCall
 from antwort.engine.calls.items import is_own_call, shown_item
-from antwort.engine.calls.totals import Totals
 from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
 from antwort.engine.output.events import REASONING_NAMES, EventSink
 from antwort.engine.plan import AS_USUAL, Plan, Shown
-from antwort.engine.planning.input_files import InputFiles
-from antwort.engine.planning.links import CheckUrl
+from antwort.engine.planning.input_files import CheckUrl, InputFiles
 from antwort.engine.planning.planner import Planner
 from antwort.engine.sealing import Sealer
 from antwort.engine.tools.opened_tools import sealed_tools

@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 import msgspec
 
 from antwort.context import Context, Source, Sources
-from antwort.context.scopes import CONVERSATIONS_READ, RESPONSES_READ
+from antwort.context.context import CONVERSATIONS_READ, RESPONSES_READ
 from antwort.engine.window import COMPACTION, Seals, pruned
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.storage.base import JournalEntry

@@ -6,14 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from antwort.backends.items import text_of
+from antwort.backends.dialects import text_of
 from antwort.config import ApprovalPolicy
 from antwort.context import Agent, Context, Sources
 from antwort.context.agents import AgentTask
-from antwort.engine.tools.approvals import ApprovedCall, ResumedCall
-from antwort.engine.tools.parameters import joined, least
-from antwort.engine.tools.targets import Target, Toolset
-from antwort.engine.tools.tool_choice import Choice
+from antwort.engine.tools.parameters import Choice, joined, least
+from antwort.engine.tools.targets import ApprovedCall, ResumedCall, Target, Toolset
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import OpenedItem
 from antwort.storage.base import JournalEntry, Question

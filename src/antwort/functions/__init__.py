@@ -2,8 +2,8 @@
 
 from antwort.functions.calls import ToolCall, ToolExecutor
 from antwort.functions.discovery import Catalogue
-from antwort.functions.hosted import Hosted
 from antwort.functions.hosted_tool import (
+    Hosted,
     HostedCall,
     HostedTool,
     ItemEnd,

@@ -20,17 +20,16 @@ from antwort.concurrency.threads import WorkerThreads
 from antwort.config.defaults import FunctionDefaults
 from antwort.context import Context, Progress
 from antwort.context.agents import SubAgents
+from antwort.context.calls import SuspendedError
 from antwort.context.http_client import HttpClient
-from antwort.context.suspension import SuspendedError
 from antwort.context.variables import VariableView
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
+from antwort.functions.arguments import LONGEST, may_refer, resolve, spilled
 from antwort.functions.calls import ToolCall
-from antwort.functions.entry import FunctionAudit, RegisteredFunction, permits
-from antwort.functions.hanging import HangingCalls
+from antwort.functions.entry import FunctionAudit, HangingCalls, RegisteredFunction, permits
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
-from antwort.functions.references import LONGEST, may_refer, resolve, spilled
 from antwort.functions.results import LARGEST_IMAGES, MAY_HAVE_IMAGES, ToolResult, has_images
 from antwort.functions.spec import FunctionSpec
 from antwort.observability import AuditLog, NoTracer, Redactor, Tracer

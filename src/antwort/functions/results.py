@@ -8,7 +8,7 @@ from msgspec import Struct
 from msgspec.structs import force_setattr
 from typing_extensions import override
 
-from antwort.context.suspension import Suspension
+from antwort.context.calls import Suspension
 from antwort.errors import FunctionError
 from antwort.functions.output import as_text
 from antwort.types import JSON

@@ -9,7 +9,7 @@ from pydantic.errors import PydanticSchemaGenerationError
 from antwort.callables import modern, type_hints
 from antwort.errors import DefinitionError
 from antwort.functions.results import Image, ToolResult
-from antwort.functions.schema import plain_schema, tidy
+from antwort.functions.signature import plain_schema, tidy
 from antwort.types import JSON
 
 _SAYS_NOTHING = (None, Any, str, int, float, bool, dict, list, type(None), ToolResult, Image)

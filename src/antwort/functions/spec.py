@@ -18,8 +18,7 @@ from antwort.context import Context
 from antwort.errors import DefinitionError, did_you_mean
 from antwort.functions.arguments import Arguments, SchemaArguments, SignatureArguments
 from antwort.functions.hosted_tool import HostedTool, OpenedFunction, check_hosted
-from antwort.functions.schema import object_schema, strict_schema
-from antwort.functions.signature import Signature, context_parameter
+from antwort.functions.signature import Signature, context_parameter, object_schema, strict_schema
 from antwort.types import JSON
 
 Handler = Callable[..., Any]

@@ -1,11 +1,15 @@
 """Metrics, logs, the audit log and traces of one app, all without secrets."""
 
-from antwort.observability.audit import AuditLog
-from antwort.observability.exceptions import text_of
-from antwort.observability.logs import bind_log_context, bind_tenant, configure_logging, log_context, reset_logging
-from antwort.observability.metrics import DURATION_BUCKETS, Metrics
-from antwort.observability.metrics_page import MetricsPage
-from antwort.observability.redaction import Redactor, redact
+from antwort.observability.logs import (
+    AuditLog,
+    bind_log_context,
+    bind_tenant,
+    configure_logging,
+    log_context,
+    reset_logging,
+)
+from antwort.observability.metrics import DURATION_BUCKETS, Metrics, MetricsPage
+from antwort.observability.redaction import Redactor, redact, text_of
 from antwort.observability.spans import NoTracer, Span, Tracer, tracer
 from antwort.observability.watchdog import LoopWatchdog
 

@@ -11,8 +11,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from typing_extensions import override
 
-from antwort.observability.exceptions import text_of
-from antwort.observability.redaction import Redactor
+from antwort.observability.redaction import Redactor, text_of
 from antwort.observability.spans import Attribute, Span, Tracer
 
 # Of all that travels beside requests only the trace does: a client's `baggage` is not for model servers.

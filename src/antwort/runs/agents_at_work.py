@@ -11,8 +11,7 @@ from msgspec.structs import replace
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
-from antwort.context.agents import AgentInfo, AgentResult, AgentTask
-from antwort.context.budget import Pause, RunBudget
+from antwort.context.agents import AgentInfo, AgentResult, AgentTask, Pause, RunBudget
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan, second_try

@@ -15,9 +15,8 @@ from antwort.engine.engine import Engine
 from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError
 from antwort.runs.agents import AgentRuns
-from antwort.runs.outage import patiently, pauses
 from antwort.runs.recovery import StoredRun
-from antwort.runs.run import Lease, ResponseRun, RunEnd
+from antwort.runs.run import Lease, ResponseRun, RunEnd, patiently, pauses
 from antwort.storage.base import FencedError, ResponseRecord, StoreUnavailableError
 
 T = TypeVar("T")

@@ -38,10 +38,9 @@ from antwort.runs.background import (
     takeovers_of,
 )
 from antwort.runs.limits import TenantLimits
-from antwort.runs.log import RunLog
-from antwort.runs.outage import patiently
 from antwort.runs.questions import CANCEL_GRACE, RunQuestions
-from antwort.runs.recovery import StoredRun
+from antwort.runs.recovery import RunLog, StoredRun
+from antwort.runs.run import patiently
 from antwort.storage.base import (
     ACTIVE,
     FencedError,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.context import Context
-from antwort.context.scopes import FUNCTIONS_CALL
+from antwort.context.context import FUNCTIONS_CALL
 from antwort.engine.calls.answers import checked_answer
 from antwort.engine.planning.continuing import answers_of, is_answer
 from antwort.errors import APIError

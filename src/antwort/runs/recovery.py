@@ -1,26 +1,85 @@
 """Recovery: what is stored of a run that another process has begun, and how to go on or to end with it."""
 
+import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Mapping
-from typing import Self
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import Any, Self
 
 import msgspec
 
+from antwort.concurrency.undisturbed import failure_of, undisturbed
 from antwort.engine.calls.answers import QuestionAnswer, is_waiting
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter, EmitterOptions
-from antwort.engine.output.open_items import OpenItems
+from antwort.engine.output.events import OpenItems
 from antwort.engine.turns.agent_events import take_agent
 from antwort.engine.turns.ending import Ending
 from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.parts import Earlier
 from antwort.errors import APIError
-from antwort.runs.log import RunLog
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
+from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.responses import stored_response
+
+# --- the event log: readers see only what would survive a crash ------------------------------------------------------
+
+
+class RunLog:
+    """An event sink that stores before it tells. `tell` wakes the readers.
+
+    Whoever stores events, alone or together with something else, does it here, one at a time: a write that overtook
+    one that waits would leave a gap in the numbers, and readers go on after the highest number they have seen.
+    """
+
+    started = True
+
+    def __init__(
+        self, store: ResponseStore, record: ResponseRecord, tell: Callable[[str], None], *, sequence: int = 0
+    ) -> None:
+        self._store = store
+        self._record = record
+        self._tell = tell
+        self._next = sequence
+        self._pending: list[StoredEvent] = []
+        self._writing = asyncio.Lock()
+
+    def put(self, kind: str, *events: bytes) -> None:
+        """Take events of one type."""
+        self._pending += [StoredEvent(number, kind, data) for number, data in enumerate(events, self._next)]
+        self._next += len(events)
+
+    async def store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
+        """Let somebody store what is pending; what could not be stored stays pending.
+
+        A write that has begun is awaited to its end even if the caller is cancelled, however often. The caller may have
+        more to store, as at its deadline, and must not do so before it is known which events are stored.
+        """
+        async with self._writing:
+            events = tuple(self._pending)
+            try:
+                await undisturbed(write(events))
+            except asyncio.CancelledError as cancelled:
+                if failure_of(cancelled) is None:
+                    del self._pending[: len(events)]
+                raise
+            del self._pending[: len(events)]
+
+    async def flush(self) -> None:
+        """Store what is pending, then wake the readers."""
+        if self._pending:
+            await self.store(self._add)
+        self._tell(self._record.id)
+
+    async def _add(self, events: Sequence[StoredEvent]) -> None:
+        if events:
+            record = self._record
+            await self._store.add_events(record.tenant, record.id, record.epoch, events)
+
+
+# --- what is stored of a run that another process has begun ----------------------------------------------------------
 
 
 class ReaderState:

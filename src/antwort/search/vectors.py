@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, Protocol
 
 from antwort.config import ExtensionKind
-from antwort.search.errors import NoCollection, WrongDimensions
+from antwort.search.base import NoCollection, WrongDimensions
 
 PREFIX = "antwort_"
 """How the name of each of our collections begins."""

@@ -16,17 +16,13 @@ from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
-from antwort.server.body_limit import BodyBudget, BodyLimit
-from antwort.server.gate import RequestGate, RequestGuards
-from antwort.server.hosts import AllowedHosts
+from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
 from antwort.server.mcp.face import McpFace
 from antwort.server.mcp.token_metadata import TokenMetadata
-from antwort.server.observation import Observation, TraceMiddleware
-from antwort.server.pages import AllowedPages
+from antwort.server.observation import Observation, Refusals, TraceMiddleware
 from antwort.server.readiness import ReadinessCheck, ServerState
-from antwort.server.refusals import Refusals
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
 

@@ -5,7 +5,7 @@ from enum import Enum
 
 from msgspec import Struct
 
-from antwort.context.suspension import Suspension
+from antwort.context.calls import Suspension
 from antwort.types import JSON
 
 _FOR_EVER = 100 * 365.25 * 86_400

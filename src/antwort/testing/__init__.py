@@ -7,12 +7,11 @@ if TYPE_CHECKING:
     from antwort.testing.apps import Answer, AppFactory, RunningApp, ServedApp, running, served
     from antwort.testing.chat import count_words
     from antwort.testing.contract import ProviderContract
-    from antwort.testing.expectations import matching
     from antwort.testing.linting.lint import LintedStream, lint_response, lint_stream
     from antwort.testing.linting.report import LintError, Violation
     from antwort.testing.part_contracts import BlobStoreContract, DialectContract, SandboxContract
     from antwort.testing.playback import Gate
-    from antwort.testing.script import Call, Dialect, Failure, ScriptError, Turn, call, fail, raw, turn
+    from antwort.testing.script import Call, Dialect, Failure, ScriptError, Turn, call, fail, matching, raw, turn
     from antwort.testing.script_server import ScriptServer
     from antwort.testing.scripted import ScriptedBackend
     from antwort.testing.search_contracts import (
@@ -71,8 +70,18 @@ _HOME = {
     ),
     "antwort.testing.linting.lint": ("LintedStream", "lint_response", "lint_stream"),
     "antwort.testing.linting.report": ("LintError", "Violation"),
-    "antwort.testing.expectations": ("matching",),
-    "antwort.testing.script": ("Call", "Dialect", "Failure", "ScriptError", "Turn", "call", "fail", "raw", "turn"),
+    "antwort.testing.script": (
+        "Call",
+        "Dialect",
+        "Failure",
+        "ScriptError",
+        "Turn",
+        "call",
+        "fail",
+        "matching",
+        "raw",
+        "turn",
+    ),
     "antwort.testing.script_server": ("ScriptServer",),
     "antwort.testing.scripted": ("ScriptedBackend",),
     "antwort.testing.chat": ("count_words",),

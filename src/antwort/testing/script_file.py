@@ -33,8 +33,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from antwort.errors import ConfigError, DefinitionError, did_you_mean
-from antwort.testing.expectations import Expectation, matching
-from antwort.testing.script import Call, Dialect, Failure, Turn, call, fail, raw, turn
+from antwort.testing.script import Call, Dialect, Expectation, Failure, Turn, call, fail, matching, raw, turn
 from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 

@@ -12,10 +12,16 @@ from uuid import UUID
 
 from antwort.context import Context
 from antwort.outbound import Outbound
-from antwort.search.embedding import EmbeddingClient
-from antwort.search.errors import NoCollection, Unavailable, WrongDimensions
+from antwort.search.base import (
+    EmbeddingClient,
+    NoCollection,
+    Reranker,
+    SearchEngine,
+    SearchError,
+    Unavailable,
+    WrongDimensions,
+)
 from antwort.search.filters import matches
-from antwort.search.reranking import Reranker
 from antwort.search.vectors import (
     Chunk,
     CompareOp,
@@ -30,7 +36,6 @@ from antwort.search.vectors import (
     collection_name,
     shared_collection_name,
 )
-from antwort.search.web import SearchEngine, SearchError
 
 C = TypeVar("C")
 

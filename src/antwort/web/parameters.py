@@ -23,7 +23,7 @@ from antwort.wire.field_errors import (
     wrong_pattern,
     wrong_type,
 )
-from antwort.wire.options import INCLUDES, is_include
+from antwort.wire.requests import INCLUDES, is_include
 
 Limit = Annotated[int, Field(ge=1, le=100, description="How many to return.")]
 After = Annotated[

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from antwort.context import Context
-from antwort.context.scopes import EVERYTHING
+from antwort.context.context import EVERYTHING
 from antwort.errors import AuthenticationError, BadRequestError, PermissionDeniedError, UnsupportedMediaTypeError
 from antwort.lazy_imports import compiled_on_use
 

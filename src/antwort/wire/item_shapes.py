@@ -10,7 +10,7 @@ from typing import Any, Literal
 from msgspec import field
 
 from antwort.types import JSON
-from antwort.wire.action_shapes import (
+from antwort.wire.part_shapes import (
     Caller,
     CodeOutput,
     ComputerAction,
@@ -21,22 +21,20 @@ from antwort.wire.action_shapes import (
     LocalEnvironment,
     McpError,
     McpTool,
+    MessagePart,
+    OutputPart,
     PatchOperation,
+    ReasoningPart,
     SafetyCheck,
+    ScreenshotPart,
+    Shape,
     ShellAction,
     ShellOutput,
+    SummaryPart,
     SvgUsage,
     WebAction,
 )
-from antwort.wire.content_shapes import (
-    MessagePart,
-    OutputPart,
-    ReasoningPart,
-    ScreenshotPart,
-    Shape,
-    SummaryPart,
-)
-from antwort.wire.options import Effort
+from antwort.wire.requests import Effort
 
 Status = Literal["in_progress", "completed", "incomplete"]
 

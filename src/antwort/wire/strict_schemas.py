@@ -8,8 +8,8 @@ from msgspec import Meta
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.content_shapes import Shape
 from antwort.wire.field_errors import check_shape, read_type, unsupported_value
+from antwort.wire.part_shapes import Shape
 
 _Place = tuple[str, ...]
 

@@ -7,10 +7,9 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, convert, field, to_builtins
 
 from antwort.types import JSON
-from antwort.wire.action_shapes import ContainerReference, LocalEnvironment
-from antwort.wire.content_shapes import Shape
 from antwort.wire.field_errors import check_shape, read_type, unsupported_value
-from antwort.wire.options import Effort
+from antwort.wire.part_shapes import ContainerReference, LocalEnvironment, Shape
+from antwort.wire.requests import Effort
 from antwort.wire.strict_schemas import check_parameters
 
 LONGEST_NAME = 128

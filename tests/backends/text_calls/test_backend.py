@@ -15,7 +15,7 @@ from tests.backends.conftest import Notes, a_request
 
 from antwort import Antwort, Context
 from antwort.backends.base import ModelRequest
-from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.http.transport import AnswerLimits
 from antwort.backends.text_calls.backend import plain_items, prompted, refuses_tools
 from antwort.backends.text_calls.sinks import NativeSink, PromptedSink
 from antwort.config import BackendConfig, Config

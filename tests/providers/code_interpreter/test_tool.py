@@ -13,7 +13,7 @@ from tests.providers.code_interpreter.stage import OUTPUTS, TOOL, calls, outputs
 
 from antwort.lazy_imports import imported_on_use
 from antwort.testing import call, turn
-from antwort.testing.images import point
+from antwort.testing.script_server import point
 
 if TYPE_CHECKING:
     import agents

@@ -18,7 +18,7 @@ from antwort.config import Config
 from antwort.providers.image_generation import ImageGeneration
 from antwort.providers.image_generation.server import decoded
 from antwort.testing import ScriptServer, Turn, call, lint_stream, turn
-from antwort.testing.images import point
+from antwort.testing.script_server import point
 from antwort.types import JSON
 
 TOOL: Any = {"type": "image_generation"}

@@ -17,7 +17,7 @@ from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT
 from antwort.context.values import Place
 from antwort.context.variables import Reference
-from antwort.functions.references import resolve
+from antwort.functions.arguments import resolve
 from antwort.testing import Turn
 from antwort.types import JSON
 

@@ -15,8 +15,17 @@ from hypothesis import strategies as st
 from antwort.errors import FunctionError
 from antwort.providers.variables.json_grammar import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
-from antwort.text.partial_reading import GrepScanner, LineScanner, Scanner, parse_lines, text_of, whole_characters
-from antwort.text.patterns import SLOW, Pattern, size_of
+from antwort.text.partial_reading import (
+    SLOW,
+    GrepScanner,
+    LineScanner,
+    Pattern,
+    Scanner,
+    parse_lines,
+    size_of,
+    text_of,
+    whole_characters,
+)
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 

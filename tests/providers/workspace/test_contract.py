@@ -3,7 +3,7 @@ from typing import Any, ClassVar
 
 from antwort.providers.workspace import Workspace
 from antwort.testing import ProviderContract
-from antwort.testing.images import point
+from antwort.testing.script_server import point
 
 PICTURE = base64.b64encode(point("red")).decode()
 

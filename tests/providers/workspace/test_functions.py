@@ -16,7 +16,7 @@ from antwort.config import Config
 from antwort.errors import ConfigError, FunctionError
 from antwort.providers.workspace.texts import Edit, difference, edited, read_whole
 from antwort.testing import call, turn
-from antwort.testing.images import point
+from antwort.testing.script_server import point
 
 LONG = "\n".join(f"line {number}" for number in range(1, 101)) + "\n"
 

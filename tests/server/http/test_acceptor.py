@@ -19,7 +19,7 @@ import uvloop
 from starlette.types import Receive, Scope, Send
 
 from antwort.config import ConnectionsConfig, ServerConfig
-from antwort.server.http.common_state import CommonState
+from antwort.server.http.client_connections import CommonState
 from antwort.server.http.protocol import HttpProtocol
 from antwort.server.http.serve import Server, bind
 

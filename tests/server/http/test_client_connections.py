@@ -24,8 +24,7 @@ from starlette.types import Receive, Scope, Send
 from antwort import Antwort
 from antwort.config import Config, ConnectionsConfig, ServerConfig
 from antwort.provider import Provider, Request, Response, route
-from antwort.server.http.client_connections import Connections
-from antwort.server.http.common_state import CommonState
+from antwort.server.http.client_connections import CommonState, Connections
 from antwort.server.http.protocol import HttpProtocol
 from antwort.testing import RunningApp, running
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from antwort.server.http.flow_control import Waiters
+from antwort.server.http.exchange import Waiters
 
 
 async def test_all_who_wait_go_on_and_who_comes_later_waits_for_the_next_time() -> None:

@@ -8,8 +8,7 @@ import pytest
 from typing_extensions import override
 
 from antwort.concurrency.deadline import Straggler, Stragglers
-from antwort.server.http.exchange import Exchange
-from antwort.server.http.flow_control import FlowControl
+from antwort.server.http.exchange import Exchange, FlowControl
 from antwort.server.http.sse import DONE, LARGE, EventStream, Heartbeats, frame, while_connected
 from antwort.web.requests import EXCHANGE
 

@@ -24,7 +24,7 @@ from antwort.storage import ConversationRecord, FencedError
 from antwort.storage.maintenance import current, location, upgrade
 from antwort.storage.postgres import PostgresStore
 from antwort.storage.postgres.connection import TimeLimits
-from antwort.storage.postgres.dialect import translated
+from antwort.storage.postgres.session import translated
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head
 from antwort.storage.schema.tables import metadata
 from antwort.storage.sql import responses

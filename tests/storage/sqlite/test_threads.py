@@ -16,7 +16,7 @@ from antwort.concurrency.undisturbed import failure_of
 from antwort.errors import ConflictError
 from antwort.storage import FencedError, ResponseRecord, SqliteStore
 from antwort.storage.base import StoreUnavailableError
-from antwort.storage.sqlite.threads import LARGEST_GROUP
+from antwort.storage.sqlite.store import LARGEST_GROUP
 
 
 @pytest.fixture

@@ -1,29 +1,211 @@
 """One answer of Chat Completions, streamed or whole, fed to a sink."""
 
 from collections.abc import Sequence
+from enum import Enum, auto
 from typing import Any
 
 import msgspec
 from msgspec import Struct
 
 from antwort.backends.base import UNFINISHED, TurnSink
-from antwort.backends.chat.chunk import (
-    CallDelta,
-    ChatChunk,
-    ChunkChoice,
-    Delta,
-    FunctionDelta,
-    decode_chunk,
-    decode_leniently,
-    decode_whole,
-)
-from antwort.backends.chat.thoughts import ThinkTags, may_be_tagged, text_in_details, texts_in_parts
+from antwort.backends.dialects import MOST_WAITING, ChatUsage, Pieces, check_object, logprobs_of, usage_of
 from antwort.backends.errors import BROKEN, FAILED, excerpt, reported_error
-from antwort.backends.http.limits import AnswerLimits
-from antwort.backends.items import Pieces, check_object
-from antwort.backends.usage import MOST_WAITING, logprobs_of, usage_of
+from antwort.backends.http.transport import AnswerLimits
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
+
+# --- thoughts, in the dialects that have no plain field of their own for them ----------------------------------------
+
+
+OPEN, CLOSE = "<think>", "</think>"
+MOST_BLANKS = 1024
+"""Characters before an opening tag; after so many the answer has begun, and is not held back any longer."""
+
+
+class _AnswerPart(Enum):
+    """Where in an answer we are."""
+
+    START = auto()
+    THOUGHTS = auto()
+    BETWEEN = auto()
+    ANSWER = auto()
+
+
+# To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
+_START, _THOUGHTS, _BETWEEN, _ANSWER = _AnswerPart
+
+
+class ThinkTags:
+    """Parts `<think>…</think>` at the very start of an answer from the answer itself, however it was split.
+
+    What may still become a tag is held back until it is clear; blanks around the tags belong to neither side.
+    """
+
+    __slots__ = ("_held", "_place", "_thought")
+
+    def __init__(self) -> None:
+        self._place = _START
+        self._held = ""
+        self._thought = False
+
+    @property
+    def passed(self) -> bool:
+        """Tell that the answer itself has begun: the rest of it need not be looked at."""
+        return self._place is _ANSWER
+
+    @property
+    def undecided(self) -> bool:
+        """Tell that it is not clear yet whether there will be a tag."""
+        return self._place is _START
+
+    def take(self, text: str) -> tuple[str, str]:
+        """Take a piece and return what it adds to the thoughts and to the answer."""
+        text, self._held = self._held + text, ""
+        thought = ""
+        if self._place is _START:
+            bare = text.lstrip()
+            if bare != OPEN and OPEN.startswith(bare) and len(text) <= MOST_BLANKS:
+                self._held = text
+                return "", ""
+            if not bare.startswith(OPEN):
+                self._place = _ANSWER
+                return "", text
+            self._place = _THOUGHTS
+            text = bare[len(OPEN) :]
+        if self._place is _THOUGHTS:
+            thought, text = self._think(text if self._thought else text.lstrip())
+        if self._place is _BETWEEN:
+            text = text.lstrip()
+            if text:
+                self._place = _ANSWER
+        return thought, text
+
+    def end(self) -> tuple[str, str]:
+        """Return what was held back: it did not become a tag."""
+        held, self._held = self._held, ""
+        return (held, "") if self._place is _THOUGHTS else ("", held)
+
+    def _think(self, text: str) -> tuple[str, str]:
+        """Return the thoughts up to the closing tag, and what follows it."""
+        thought, closed, rest = text.partition(CLOSE)
+        if closed:
+            self._place = _BETWEEN
+            return thought, rest
+        keep = next((size for size in range(len(CLOSE) - 1, 0, -1) if text.endswith(CLOSE[:size])), 0)
+        if keep:
+            thought, self._held = text[:-keep], text[-keep:]
+        self._thought = self._thought or bool(thought)
+        return thought, ""
+
+
+def may_be_tagged(text: str) -> bool:
+    """Tell whether an answer that begins with a text may begin with a tag."""
+    first = text[0]
+    return first == "<" or first.isspace()
+
+
+def texts_in_parts(parts: list[Any]) -> tuple[str, str]:
+    """Return the thoughts and the text of content that is a list of parts."""
+    thoughts, texts = [], []
+    for part in parts:
+        if isinstance(part, str):
+            texts.append(part)
+        elif isinstance(part, dict):
+            thoughts.append(_text(part.get("thinking")))
+            texts.append(_text(part.get("text")))
+    return "".join(thoughts), "".join(texts)
+
+
+def text_in_details(details: Any) -> str:
+    """Return the text of `reasoning_details`, or of a `reasoning` that is not a plain string."""
+    if isinstance(details, dict):
+        details = [details]
+    if not isinstance(details, list):
+        return ""
+    return "".join(_text(entry.get("text") or entry.get("summary")) for entry in details if isinstance(entry, dict))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return "".join(_text(entry.get("text")) for entry in value if isinstance(entry, dict))
+    return value if isinstance(value, str) else ""
+
+
+# --- the shape of a chunk or answer, as wide as servers write it -----------------------------------------------------
+# Decoding into structs skips everything unknown, which is most of a chunk. Fields whose type differs between servers
+# are `Any` and read with care; those that have one type everywhere are checked.
+
+
+class FunctionDelta(Struct, gc=False):
+    """A piece of a call: the name once or every time, arguments as text or as an object."""
+
+    name: str | None = None
+    arguments: Any = None
+
+
+class CallDelta(Struct, gc=False):
+    """A piece of one of several calls."""
+
+    index: int | None = None
+    id: str | int | None = None
+    function: FunctionDelta | None = None
+
+
+class Delta(Struct, gc=False):
+    """A piece of the answer, or all of it."""
+
+    content: Any = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    reasoning_details: Any = None
+    refusal: str | None = None
+    tool_calls: list[CallDelta] | None = None
+    function_call: FunctionDelta | None = None
+
+
+class ChunkChoice(Struct, gc=False):
+    """One of the answers; we never ask for more than one."""
+
+    delta: Delta | None = None
+    message: Delta | None = None
+    finish_reason: str | None = None
+    logprobs: Any = None
+
+
+class ChatChunk(Struct, gc=False):
+    """A chunk of a stream, or an answer that came as a whole."""
+
+    choices: list[ChunkChoice] | None = None
+    usage: ChatUsage | None = None
+    error: Any = None
+    message: Any = None
+    """Of an error that has no object of its own; likewise the fields below."""
+    detail: Any = None
+    code: Any = None
+    type: Any = None
+    param: Any = None
+
+
+class OddChunk(ChatChunk, gc=False):
+    """One that counts tokens in a way of its own, or in which something else is odd."""
+
+    usage: Any = None
+
+
+decode_chunk = msgspec.json.Decoder(ChatChunk).decode
+decode_leniently = msgspec.json.Decoder(OddChunk, strict=False).decode
+
+
+def decode_whole(body: bytes) -> ChatChunk:
+    """Read an answer that came as a whole, leniently if need be."""
+    try:
+        return decode_chunk(body)
+    except msgspec.ValidationError:
+        return decode_leniently(body)
+
+
+# --- an answer -------------------------------------------------------------------------------------------------------
+
 
 MAX_LOOKS = 32
 """How often a call is looked at whether it is whole: each time costs as much as its arguments are long."""

@@ -7,14 +7,12 @@ from msgspec import Meta, Struct
 from typing_extensions import override
 
 from antwort.backends.base import ModelRequest, TurnSink, WholeCall, WholeTurn
-from antwort.backends.chat.answer import UNREADABLE, ChatAnswer, settled_reason
+from antwort.backends.chat.answer import UNREADABLE, ChatAnswer, may_be_tagged, settled_reason
 from antwort.backends.chat.request import ChatDialect, chat_body
-from antwort.backends.chat.thoughts import may_be_tagged
-from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.dialects import ChatUsage, chat_usage
 from antwort.backends.http.remote import RemoteBackend
-from antwort.backends.http.transport import Transport
+from antwort.backends.http.transport import AnswerLimits, Transport
 from antwort.backends.tokens import TokenEndpoint
-from antwort.backends.usage import ChatUsage, chat_usage
 from antwort.concurrency.large_work import is_large
 from antwort.concurrency.slots import Queue
 from antwort.config import BackendConfig, Settings

@@ -10,8 +10,8 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
+from antwort.backends.dialects import json_arguments, text_of, with_extra
 from antwort.backends.http.transport import Transport
-from antwort.backends.items import json_arguments, text_of, with_extra
 from antwort.backends.passages import Window, shaped_items
 from antwort.config import BackendConfig
 from antwort.errors import BadRequestError

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from antwort.backends.base import ModelInfo, ModelRequest, TurnSink
 from antwort.backends.demo.name import DEMO_MODEL
-from antwort.backends.items import text_of
+from antwort.backends.dialects import text_of
 from antwort.lazy_imports import imported_on_use
 from antwort.wire.client_tools import as_function
 from antwort.wire.responses import Usage

@@ -26,7 +26,7 @@ from antwort.backends.demo.texts import (
     zone_of,
 )
 from antwort.backends.demo.values import Facts, Filling, role_of, unquoted
-from antwort.backends.items import text_of
+from antwort.backends.dialects import text_of
 from antwort.types import JSON
 from antwort.wire.client_tools import as_function
 

@@ -23,10 +23,9 @@ from antwort.backends.errors import (
     no_list,
     reply_error,
 )
-from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.http.sse import EventSplitter
-from antwort.backends.http.transport import Reply, Timeouts, Transport
-from antwort.backends.known_models import KnownModels, read_models
+from antwort.backends.http.transport import AnswerLimits, Reply, Timeouts, Transport
+from antwort.backends.models import KnownModels, read_models
 from antwort.backends.passages import unmade
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.large_work import LargeWork, is_large

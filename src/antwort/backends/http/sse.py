@@ -2,7 +2,7 @@
 
 import msgspec
 
-from antwort.backends.http.limits import SMALL, AnswerLimits
+from antwort.backends.http.transport import SMALL, AnswerLimits
 
 
 class EventSplitter:

@@ -7,9 +7,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from antwort.backends.base import TurnSink
+from antwort.backends.dialects import logprobs_of, usage_of
 from antwort.backends.errors import BROKEN, DISCONNECTED, FAILED, excerpt, reported_error
-from antwort.backends.http.limits import AnswerLimits
-from antwort.backends.usage import logprobs_of, usage_of
+from antwort.backends.http.transport import AnswerLimits
 from antwort.errors import APIError, BadGatewayError
 from antwort.types import JSON
 

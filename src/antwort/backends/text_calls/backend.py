@@ -11,8 +11,8 @@ from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.backends.base import ModelBackend, ModelRequest, ToolDefinitions, TurnSink
-from antwort.backends.http.limits import AnswerLimits
 from antwort.backends.http.remote import RemoteBackend
+from antwort.backends.http.transport import AnswerLimits
 from antwort.backends.resilience import BackendWrapper
 from antwort.backends.text_calls.sinks import ForcedSink, NativeSink, NoCallError, PromptedSink
 from antwort.config import BackendConfig

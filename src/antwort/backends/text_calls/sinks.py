@@ -8,9 +8,9 @@ from msgspec import Struct, field
 from typing_extensions import override
 
 from antwort.backends.base import UNFINISHED, ModelRequest, TurnSink, WholeTurn
-from antwort.backends.http.limits import AnswerLimits
+from antwort.backends.dialects import MOST_WAITING
+from antwort.backends.http.transport import AnswerLimits
 from antwort.backends.text_calls.formats import BEGINNINGS, Offered, TextCall, read_block
-from antwort.backends.usage import MOST_WAITING
 from antwort.lazy_imports import compiled_on_use
 from antwort.types import JSON
 from antwort.wire.responses import Usage

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 from antwort.context import Progress
 from antwort.engine.budget import Budget
 from antwort.engine.plan import Plan
-from antwort.engine.tools.approvals import needs_approval
-from antwort.engine.tools.targets import Target
+from antwort.engine.tools.targets import Target, needs_approval
 from antwort.functions import FunctionSpec, Scope, ToolResult
 from antwort.types import JSON
 from antwort.wire.ids import new_id

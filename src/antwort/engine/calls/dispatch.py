@@ -10,15 +10,21 @@ from msgspec.structs import replace
 
 from antwort.concurrency.large_work import MUCH, is_many, let_go
 from antwort.context import Progress, Source
-from antwort.context.suspension import Suspension
+from antwort.context.calls import Suspension
 from antwort.engine.calls.answers import QuestionAnswer, is_waiting
 from antwort.engine.calls.items import OWN, EndedItem, ItemEvents, begin_events, call_item, ended_item
-from antwort.engine.calls.lifecycle import NESTED, CallLifecycle, NextStep, ServerCall, interrupt
-from antwort.engine.calls.nested_calls import NestedCalls, nested_questions
+from antwort.engine.calls.lifecycle import (
+    NESTED,
+    CallLifecycle,
+    NestedCalls,
+    NextStep,
+    ServerCall,
+    interrupt,
+    nested_questions,
+)
 from antwort.engine.output.emitter import Emitter, ModelCall
-from antwort.engine.tools.approvals import ApprovedCall, ResumedCall, provider_of
-from antwort.engine.tools.targets import Target
-from antwort.engine.tools.tool_choice import Choice
+from antwort.engine.tools.parameters import Choice
+from antwort.engine.tools.targets import ApprovedCall, ResumedCall, Target, provider_of
 from antwort.functions import HostedTool, Image, ToolResult
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord, GivenAnswer
@@ -52,7 +58,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             call = self._begin(made, calls, choice)
             if call.record.waiting is None:
                 ready.append(call)
-            spec = call.spec
+            spec = None if call.target is None else call.target.spec
             if spec is None or not spec.attach:  # others find again what they have begun
                 watched[made.name, made.arguments] = call.record
         if self._life.is_followed:
@@ -146,8 +152,8 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             await self._life.journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
-        target, spec, record = call.target, call.spec, call.record
-        if call.refusal is not None or target is None or target.executor is None or spec is None:
+        target, record = call.target, call.record
+        if call.refusal is not None or target is None or target.executor is None or target.spec is None:
             return ToolResult.error(call.refusal or "There is no such function.", "denied")
         life, plan = self._life, self._life.plan
         opened: list[ItemEvents | CallProgress] = []  # until the call is over
@@ -255,9 +261,11 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         call.entry.visible = True
         emitter = self._life.emitter
         if hosted is None or item["type"] != hosted.item:
-            return replace(call, output_index=emitter.add(item))
-        events = begin_events(call.record.name, hosted, item) if emitter.events.enabled else ()
-        return replace(call, output_index=emitter.hosted_call(item, hosted.arriving, events))
+            call.output_index = emitter.add(item)
+        else:
+            events = begin_events(call.record.name, hosted, item) if emitter.events.enabled else ()
+            call.output_index = emitter.hosted_call(item, hosted.arriving, events)
+        return call
 
     def _item_events(self, call: ServerCall) -> ItemEvents | None:
         """Return where events of the call's item go; None if it has no item of its own."""

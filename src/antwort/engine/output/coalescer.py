@@ -5,7 +5,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from antwort.backends.base import WholeTurn
-from antwort.backends.usage import logprobs_size
+from antwort.backends.dialects import logprobs_size
 from antwort.engine.output.emitter import Emitter
 from antwort.types import JSON
 from antwort.wire.responses import Usage

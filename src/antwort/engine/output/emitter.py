@@ -11,8 +11,7 @@ import msgspec
 from msgspec import UNSET
 
 from antwort.backends.base import UNFINISHED, WholeCall, WholeTurn, quick_flush
-from antwort.backends.items import Pieces
-from antwort.backends.usage import logprobs_size
+from antwort.backends.dialects import Pieces, logprobs_size
 from antwort.context import Sources
 from antwort.engine.history import model_items
 from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from typing_extensions import override
 
-from antwort.backends.items import Pieces
+from antwort.backends.dialects import Pieces
 from antwort.context import Source
 from antwort.engine.output.events import Events
 from antwort.types import JSON

@@ -13,10 +13,9 @@ import msgspec
 from antwort.backends.passages import Passage, Window, opens, stand_alone
 from antwort.concurrency.large_work import MANY, LargeWork
 from antwort.engine.history import check_calls, input_items, model_items, read_window
-from antwort.engine.planning.input_files import names_files
-from antwort.engine.planning.links import item_links
+from antwort.engine.planning.input_files import item_links, names_files
 from antwort.engine.planning.resent_calls import is_resent
-from antwort.engine.tools.item_tools import changing_entries
+from antwort.engine.tools.toolsets import changing_entries
 from antwort.engine.window import Seals, is_sealed, pruned
 from antwort.errors import BadRequestError
 from antwort.storage.base import ACTIVE, JournalEntry

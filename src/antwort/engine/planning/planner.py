@@ -13,7 +13,7 @@ from antwort.concurrency.large_work import MANY, MUCH, LargeWork, is_large
 from antwort.config import AgentConfig, EngineConfig
 from antwort.context import Agent, Context
 from antwort.context.agents import AgentTask
-from antwort.context.scopes import CONVERSATIONS_READ, CONVERSATIONS_WRITE, FUNCTIONS_CALL, RESPONSES_READ
+from antwort.context.context import CONVERSATIONS_READ, CONVERSATIONS_WRITE, FUNCTIONS_CALL, RESPONSES_READ
 from antwort.context.values import Values
 from antwort.engine.budget import Budget, Price
 from antwort.engine.history import (
@@ -25,19 +25,15 @@ from antwort.engine.history import (
 )
 from antwort.engine.plan import AS_USUAL, ChildWork, Plan, Shown, child_request
 from antwort.engine.planning.continuing import Continued, answer_waiting, load_continued, resumed_calls
-from antwort.engine.planning.input import read_input, read_text
-from antwort.engine.planning.input_files import InputFiles
-from antwort.engine.planning.links import CheckUrl, check_links, item_links
-from antwort.engine.planning.long_input import LongInput
+from antwort.engine.planning.input import LongInput, read_input, read_text
+from antwort.engine.planning.input_files import CheckUrl, InputFiles, check_links, item_links
 from antwort.engine.planning.past import History, Past, past_window
-from antwort.engine.planning.repeated_input import check_repeated_ids, without_repeated_calls
-from antwort.engine.planning.resent_calls import with_resent_calls
+from antwort.engine.planning.resent_calls import check_repeated_ids, with_resent_calls, without_repeated_calls
 from antwort.engine.sealing import Sealer
-from antwort.engine.tools.approvals import ResumedCall, approved_calls
-from antwort.engine.tools.item_tools import CHANGING, brought_tools, changing, changing_entries, configured
-from antwort.engine.tools.opened_tools import Opening, open_tools, unsealed_request
+from antwort.engine.tools.opened_tools import Opening, open_tools, prepared_tools, unsealed_request
 from antwort.engine.tools.parameters import (
     NOTHING_INCLUDED,
+    Choice,
     Profile,
     check_beyond,
     check_parameters,
@@ -45,13 +41,19 @@ from antwort.engine.tools.parameters import (
     joined,
     least,
     new_response,
+    read_choice,
     read_include,
     run_limits,
 )
-from antwort.engine.tools.prepared_tools import prepared_tools
-from antwort.engine.tools.targets import Target, Toolset
-from antwort.engine.tools.tool_choice import Choice, read_choice
-from antwort.engine.tools.toolsets import ToolsetBuilder
+from antwort.engine.tools.targets import ResumedCall, Target, Toolset, approved_calls
+from antwort.engine.tools.toolsets import (
+    CHANGING,
+    ToolsetBuilder,
+    brought_tools,
+    changing,
+    changing_entries,
+    configured,
+)
 from antwort.engine.window import Seals
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
 from antwort.functions import FunctionSpec

@@ -11,8 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from antwort.engine.output.emitter import Emitter
-from antwort.engine.output.events import EventSink, encode
-from antwort.engine.output.open_items import OpenItems
+from antwort.engine.output.events import EventSink, OpenItems, encode
 from antwort.engine.plan import Plan
 from antwort.types import JSON
 

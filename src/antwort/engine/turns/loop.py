@@ -12,14 +12,13 @@ from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
-from antwort.context.budget import RunLimits
+from antwort.context.agents import RunLimits
 from antwort.engine.budget import Budget
-from antwort.engine.calls.admission import Admission
+from antwort.engine.calls.admission import Admission, Totals
 from antwort.engine.calls.answers import questions_of
 from antwort.engine.calls.dispatch import Dispatch
 from antwort.engine.calls.leaving import LeavingCalls
 from antwort.engine.calls.lifecycle import CallLifecycle
-from antwort.engine.calls.totals import Totals
 from antwort.engine.journal import Journal
 from antwort.engine.output.coalescer import Coalescer
 from antwort.engine.output.emitter import (

@@ -14,7 +14,7 @@ from antwort.backends import ModelInfo, ModelRouter
 from antwort.backends.findings import State
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
-from antwort.context.scopes import ADMIN, FUNCTIONS_CALL, METRICS, RESPONSES_WRITE
+from antwort.context.context import ADMIN, FUNCTIONS_CALL, METRICS, RESPONSES_WRITE
 from antwort.errors import NotFoundError
 from antwort.functions import FunctionRegistry
 from antwort.lazy_imports import imported_on_use

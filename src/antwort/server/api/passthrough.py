@@ -17,8 +17,8 @@ from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
 from antwort.concurrency.deadline import Stragglers
 from antwort.concurrency.large_work import LargeWork
-from antwort.context.scopes import RESPONSES_WRITE
-from antwort.engine.planning.links import CheckUrl, check_links
+from antwort.context.context import RESPONSES_WRITE
+from antwort.engine.planning.input_files import CheckUrl, check_links
 from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.lazy_imports import compiled_on_use
 from antwort.observability import Metrics, Tracer

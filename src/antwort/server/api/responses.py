@@ -13,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.context.agents import AgentList
-from antwort.context.scopes import RESPONSES_READ, RESPONSES_WRITE
+from antwort.context.context import RESPONSES_READ, RESPONSES_WRITE
 from antwort.engine.engine import Engine, not_found, shown
 from antwort.engine.output.events import Events, replay_response
 from antwort.engine.plan import AS_USUAL, Plan, Shown

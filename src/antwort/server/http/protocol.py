@@ -22,10 +22,8 @@ from antwort.errors import (
     UnknownCodingError,
 )
 from antwort.lazy_imports import imported_on_use
-from antwort.server.http.client_connections import NO_ROOM
-from antwort.server.http.common_state import CommonState
-from antwort.server.http.exchange import STATUS_LINES, Exchange
-from antwort.server.http.flow_control import HIGH_WATER_LIMIT, FlowControl
+from antwort.server.http.client_connections import NO_ROOM, CommonState
+from antwort.server.http.exchange import HIGH_WATER_LIMIT, STATUS_LINES, Exchange, FlowControl
 from antwort.web.requests import HEADERS
 
 

@@ -13,8 +13,7 @@ from starlette.types import ASGIApp
 
 from antwort.config import ServerConfig
 from antwort.errors import ConfigError
-from antwort.server.http.client_connections import ConnectionRoom, Connections
-from antwort.server.http.common_state import CommonState, OpenConnection
+from antwort.server.http.client_connections import CommonState, ConnectionRoom, Connections, OpenConnection
 from antwort.server.http.protocol import HttpProtocol
 
 logger = logging.getLogger(__name__)

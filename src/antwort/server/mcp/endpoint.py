@@ -16,7 +16,7 @@ from starlette.types import Receive, Scope, Send
 from antwort.concurrency.deadline import Stragglers
 from antwort.concurrency.large_work import MUCH, LargeWork
 from antwort.context import Context
-from antwort.context.scopes import FUNCTIONS_CALL
+from antwort.context.context import FUNCTIONS_CALL
 from antwort.errors import APIError
 from antwort.server.http.sse import Heartbeats, while_connected
 from antwort.server.mcp.face import McpFace, RpcCaller

@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from antwort.context import Context, Progress
-from antwort.context.scopes import RESPONSES_WRITE
+from antwort.context.context import RESPONSES_WRITE
 from antwort.engine.calls.direct_call import DirectCall, is_for_clients
 from antwort.engine.engine import Engine
 from antwort.errors import APIError

@@ -7,7 +7,7 @@ import msgspec
 from pydantic_core import to_jsonable_python
 
 from antwort.context import Context
-from antwort.context.scopes import RESPONSES_WRITE
+from antwort.context.context import RESPONSES_WRITE
 from antwort.engine.engine import Engine
 from antwort.errors import APIError
 from antwort.runs.limits import TenantLimits

@@ -7,7 +7,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.types import Scope
 
-from antwort.context.scopes import FUNCTIONS_CALL
+from antwort.context.context import FUNCTIONS_CALL
 from antwort.errors import APIError, AuthenticationError, PermissionDeniedError
 from antwort.server.mcp.endpoint import PATH
 from antwort.web.requests import named_headers

@@ -10,7 +10,7 @@ from typing import Any, Literal
 import msgspec
 
 from antwort.context import Context
-from antwort.context.suspension import Suspension
+from antwort.context.calls import Suspension
 from antwort.engine.calls.answers import QuestionAnswer, checked_answer
 from antwort.engine.sealing import Sealer, SealError
 from antwort.errors import BadRequestError

@@ -14,7 +14,7 @@ from websockets.http11 import Request
 from websockets.protocol import OPEN
 
 from antwort.errors import BadRequestError
-from antwort.server.http.common_state import CommonState
+from antwort.server.http.client_connections import CommonState
 from antwort.server.sockets.connection import TEXTS
 
 logger = logging.getLogger(__name__)

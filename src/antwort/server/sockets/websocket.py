@@ -9,18 +9,16 @@ from starlette.types import Receive, Scope, Send
 from antwort.auth import Logins, RateLimiter
 from antwort.config import ServerConfig
 from antwort.context import Context, Principal
-from antwort.context.scopes import RESPONSES_WRITE
+from antwort.context.context import RESPONSES_WRITE
 from antwort.engine.engine import Engine
 from antwort.errors import APIError, NotFoundError, PermissionDeniedError, ServiceUnavailableError
 from antwort.observability import Metrics, bind_log_context
 from antwort.runs.limits import TenantLimits
 from antwort.server.api.responses import shown_beside
-from antwort.server.body_limit import BodyBudget
-from antwort.server.hosts import AllowedHosts
+from antwort.server.gate import AllowedHosts, BodyBudget
 from antwort.server.http.sse import Heartbeats
-from antwort.server.observation import HEADER, request_id_of
+from antwort.server.observation import HEADER, Refusals, request_id_of
 from antwort.server.readiness import ServerState
-from antwort.server.refusals import Refusals
 from antwort.server.sockets.connection import TEXTS, Caller, Connection, Served
 from antwort.web.answers import as_api_error, error_response
 from antwort.web.requests import named_headers

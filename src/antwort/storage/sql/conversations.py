@@ -6,7 +6,17 @@ from typing import NamedTuple
 
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.storage.base import ConversationRecord, JournalEntry, Page
-from antwort.storage.sql.database import LOCK, Database, Row, snapshot
+from antwort.storage.sql.database import (
+    LOCK,
+    Database,
+    Row,
+    Transactions,
+    deletes,
+    reads,
+    snapshot,
+    writes,
+    writes_once,
+)
 from antwort.storage.sql.rows import (
     CONVERSATION,
     ENTRY,
@@ -17,7 +27,6 @@ from antwort.storage.sql.rows import (
     item_rows,
     renamed,
 )
-from antwort.storage.sql.transactions import Transactions, deletes, reads, writes, writes_once
 
 _AT_ONCE = (20, 1000)
 """Ids that are looked for in one statement: of few items, and of many."""

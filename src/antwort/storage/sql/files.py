@@ -7,8 +7,7 @@ Ids sort by the time of their making, so lists go on from any id, that of a file
 from collections.abc import Sequence
 
 from antwort.storage.base import FileRecord
-from antwort.storage.sql.database import LOCK, Database, Row, snapshot
-from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
+from antwort.storage.sql.database import LOCK, Database, Row, Transactions, deletes, reads, snapshot, writes
 
 _COLUMNS = "id, tenant, filename, purpose, bytes, sha256, created_at, expires_at, part_of, status"
 _INSERT = f"INSERT INTO stored_files ({_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608

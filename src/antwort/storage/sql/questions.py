@@ -9,9 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from antwort.errors import ConflictError, NotFoundError
 from antwort.storage.base import Page, Question, QuestionStatus
-from antwort.storage.sql.database import LOCK, Database, Row, snapshot
+from antwort.storage.sql.database import LOCK, Database, Row, Transactions, reads, snapshot, writes
 from antwort.storage.sql.rows import QUESTION, encoded, question_of, question_row
-from antwort.storage.sql.transactions import Transactions, reads, writes
 from antwort.types import JSON
 
 # It may be asked again: a run that is taken up twice parks twice.

@@ -12,9 +12,19 @@ from typing_extensions import override
 
 from antwort.errors import NotFoundError
 from antwort.storage.base import Kept, Page, Records
-from antwort.storage.sql.database import Database, ReadRunner, Row, WriteRunner, snapshot
+from antwort.storage.sql.database import (
+    Database,
+    ReadRunner,
+    Row,
+    Transactions,
+    WriteRunner,
+    deletes,
+    reads,
+    snapshot,
+    writes,
+    writes_once,
+)
 from antwort.storage.sql.rows import KEPT, encoded, kept_of, kept_row
-from antwort.storage.sql.transactions import Transactions, deletes, reads, writes, writes_once
 from antwort.types import JSON
 
 _POSITION_KEPT = 86_400

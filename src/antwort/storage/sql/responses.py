@@ -20,7 +20,18 @@ from antwort.storage.base import (
     StoredEvent,
 )
 from antwort.storage.sql.conversations import add_items, find_item
-from antwort.storage.sql.database import LOCK, Database, Insert, Row, insert_all, snapshot
+from antwort.storage.sql.database import (
+    LOCK,
+    Database,
+    Insert,
+    Row,
+    Transactions,
+    deletes,
+    insert_all,
+    reads,
+    snapshot,
+    writes,
+)
 from antwort.storage.sql.questions import ask, asked_rows
 from antwort.storage.sql.rows import (
     ENTRY,
@@ -36,7 +47,6 @@ from antwort.storage.sql.rows import (
     record_of,
     record_row,
 )
-from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
 from antwort.types import JSON
 
 _INSERT_RESPONSE = f"INSERT INTO responses ({RECORD}) VALUES ({', '.join('?' * 19)})"  # noqa: S608

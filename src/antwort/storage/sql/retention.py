@@ -6,9 +6,8 @@ Old responses are found by walking up their numbers, which follow the order of s
 from collections.abc import Sequence
 
 from antwort.storage.base import ACTIVE, OldResponse
-from antwort.storage.sql.database import Database, Row
+from antwort.storage.sql.database import Database, Row, Transactions, deletes, reads
 from antwort.storage.sql.records import forget_deleted
-from antwort.storage.sql.transactions import Transactions, deletes, reads
 
 _WALK = """
     SELECT number, tenant, id, created_at, status, background FROM responses WHERE number > ? AND parent_id IS NULL

@@ -4,14 +4,13 @@ import time
 
 from antwort.storage.base import Records
 from antwort.storage.sql.conversations import ConversationStore
-from antwort.storage.sql.database import Database, ReadRunner, WriteRunner
+from antwort.storage.sql.database import Database, ReadRunner, WriteRunner, reads
 from antwort.storage.sql.files import SqlFiles
 from antwort.storage.sql.questions import QuestionStore
 from antwort.storage.sql.records import SqlRecords
 from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.retention import Retention
 from antwort.storage.sql.rows import KEPT
-from antwort.storage.sql.transactions import reads
 from antwort.storage.sql.values import SqlValues
 
 # A statement that reads no table would be answered by a database whose tables cannot be read.

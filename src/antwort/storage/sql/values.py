@@ -17,9 +17,8 @@ from msgspec.structs import astuple, replace
 from antwort.context.values import Place
 from antwort.context.variables import ValueKind, Variable, VariableScope
 from antwort.errors import BadRequestError, ConflictError, NotFoundError, PayloadTooLargeError
-from antwort.storage.sql.database import LOCK, Database
+from antwort.storage.sql.database import LOCK, Database, Transactions, deletes, reads, writes
 from antwort.storage.sql.responses import check_epoch
-from antwort.storage.sql.transactions import Transactions, deletes, reads, writes
 
 CHUNK = 256 * 1024
 """Bytes of a row. All chunks of a blob but its last have as many."""

@@ -4,9 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from antwort.testing.linting.contracts import Contracts
-from antwort.testing.linting.items import Items
+from antwort.testing.linting.items import Items, check_response, check_stable
 from antwort.testing.linting.report import LintReport
-from antwort.testing.linting.responses import check_response, check_stable
 from antwort.testing.linting.stream import (
     SNAPSHOTS,
     check_numbers,
