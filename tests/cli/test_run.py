@@ -105,6 +105,7 @@ def test_length_and_temperature_reach_the_model(cli: Cli) -> None:
     ("options", "told"),
     [
         (("--temperature", "9"), "Invalid 'temperature': decimal above maximum value."),
+        (("--temperature", "nan"), "'--temperature': 'nan' is no number from 0 to 2"),
         (("--max-output-tokens", "0"), "Invalid 'max_output_tokens': integer below minimum value."),
         (("--max-output-tokens", "many"), "'--max-output-tokens': 'many' is not a valid integer"),
     ],

@@ -2,6 +2,7 @@
 
 import contextlib
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,13 @@ _RESULTS = ["file_search_call.results"]
 """What shows which files a search has found: they are named where the answer cites none."""
 
 
+def _number(_ctx: click.Context, _param: click.Parameter, value: float | None) -> float | None:
+    """Refuse what JSON has no number for: it would be left out, as if nothing had been said."""
+    if value is not None and not math.isfinite(value):
+        raise click.BadParameter(f"'{value}' is no number from 0 to 2")
+    return value
+
+
 @click.command()
 @click.argument("question", required=False)
 @click.option("--function", "functions", multiple=True, metavar="NAME", help="Function to offer; repeatable.")
@@ -55,7 +63,13 @@ _RESULTS = ["file_search_call.results"]
 @click.option("--model", metavar="NAME", help="Model that answers.")
 @click.option("--instructions", metavar="TEXT", help="How to answer.")
 @click.option("--max-output-tokens", type=int, metavar="N", help="Most tokens that the model may write, 16 or more.")
-@click.option("--temperature", type=float, metavar="X", help="How freely it chooses words: 0, not at all, to 2.")
+@click.option(
+    "--temperature",
+    type=float,
+    metavar="X",
+    callback=_number,
+    help="How freely it chooses words: 0, not at all, to 2.",
+)
 @click.option("--file", "paths", multiple=True, type=click.Path(path_type=Path), help="File to send; repeatable.")
 @click.option("--previous", metavar="ID", help="Stored response to go on from.")
 @click.option("--answer", metavar="ID", help="Question, or response with one, that the text answers.")
