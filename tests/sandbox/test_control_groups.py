@@ -1,6 +1,9 @@
 """Where control groups are found, and what is written there, on machines of both versions."""
 
 import os
+import signal
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -107,6 +110,59 @@ def test_a_server_that_starts_a_command_in_a_group_is_not_ended_with_it() -> Non
         assert after == before
     finally:
         group.remove()
+
+
+WITHOUT_ITS_FIRST_THREAD = """
+import ctypes, threading, time
+threading.Thread(target=time.sleep, args=(600,)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_whose_first_thread_has_ended_is_ended_with_its_group() -> None:
+    groups = ControlGroups.find()
+    group = groups.make(SandboxLimits()) if groups.controllers else ControlGroup({})
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_ITS_FIRST_THREAD]) as process:
+        try:
+            group.add([process.pid])
+            while "State:\tZ" not in Path(f"/proc/{process.pid}/status").read_text():
+                assert process.poll() is None
+            group.remove()
+            assert not groups.controllers or process.wait(10) == -signal.SIGKILL
+        finally:
+            process.kill()
+            group.remove()
+
+
+HANDED = """
+import asyncio, os, sys
+from pathlib import Path
+from antwort.sandbox import Sandbox
+
+folders = [Path("/sys/fs/cgroup", name, sys.argv[1]) for name in ("memory", "cpu", "pids")]
+if Path("/sys/fs/cgroup/memory/tasks").exists() and os.geteuid() == 0:
+    for folder in folders:
+        folder.mkdir(exist_ok=True)
+        os.chown(folder, 65534, 65534)
+        (folder / "cgroup.procs").write_text("0")
+    if os.fork() != 0:
+        code = os.waitstatus_to_exitcode(os.wait()[1])
+        for folder in folders:
+            (folder.parent / "cgroup.procs").write_text("0")
+            folder.rmdir()
+        sys.exit(code)
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+print(asyncio.run(Sandbox().run(["echo", "tea"])).stdout.decode())
+"""
+"""Starts a command as somebody who was handed folders of version 1, and not what is in them."""
+
+
+def test_who_was_handed_a_folder_for_groups_and_nothing_in_it_starts_commands_there() -> None:
+    command = [sys.executable, "-c", HANDED, f"handed-{os.getpid()}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.returncode) == ("tea", 0), done.stderr
 
 
 def test_users_are_those_of_nobody() -> None:

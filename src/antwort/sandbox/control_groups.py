@@ -127,9 +127,8 @@ class ControlGroup:
             with contextlib.suppress(OSError):
                 (folder / "cgroup.kill").write_text("1")
             with contextlib.suppress(OSError):
-                threads = folder / _THREADS  # a process that has but another thread in it is a server that starts one
-                inside = set((threads if threads.exists() else folder / "cgroup.procs").read_text().split())
-                for number in inside.intersection((folder / "cgroup.procs").read_text().split()):
+                # This process is among them while a thread of it starts one.
+                for number in set((folder / "cgroup.procs").read_text().split()) - {str(os.getpid())}:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(int(number), signal.SIGKILL)
 
@@ -172,7 +171,8 @@ class ControlGroups:
                 trial = cls({controller: parent})
                 trial._forget_dead()
                 if trial._works():
-                    homes = {controller: candidates[0]} if (candidates[0] / _THREADS).exists() else {}
+                    # Who was handed a folder may move processes into groups there, and perhaps no thread back.
+                    homes = {controller: candidates[0]} if os.access(candidates[0] / _THREADS, os.W_OK) else {}
                     found = cls({**found._parents, controller: parent}, {**found._homes, **homes})
                     break
         return found
