@@ -76,6 +76,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "ping": 30.0,
                 "memory": 8 * 1024**2,
             },
+            "mcp": {"enabled": True, "url": None},
         },
         "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None, "max_failures": 100},
         "limits": {
