@@ -16,7 +16,7 @@ from tests.providers.mcp.test_approvals import ASKING, FORGET, items, types, ver
 from tests.providers.mcp.test_hostile_servers import PLAIN, listing, reply
 from tests.providers.user.stage import answer, asked, begun
 
-from antwort.engine.tools import approvals
+from antwort.engine.tools import targets
 from antwort.providers.mcp import provider
 from antwort.testing import call, turn
 from antwort.types import JSON
@@ -94,7 +94,7 @@ def test_an_approval_that_nobody_has_stored_is_not_waited_for_for_ever(
         tools = [mcp_tool(server, **ASKING)]
         first = create(stage, False, input=[question], tools=tools, store=False)
         request = items(first)[1]
-        monkeypatch.setattr(approvals, "_CARRIED_FOR", -1)
+        monkeypatch.setattr(targets, "_CARRIED_FOR", -1)
         with pytest.raises(openai.BadRequestError, match="too old") as refused:
             create(stage, False, input=[question, request, verdict(request, True)], tools=tools, store=False)
         assert refused.value.param == "input[2].approval_request_id"
