@@ -4,6 +4,8 @@ import asyncio
 import os
 import secrets
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -230,3 +232,33 @@ async def test_a_workspace_has_the_runtime_that_is_chosen(runtime: str, tmp_path
             await app.registry.execute("shell", {"command": "id -u > who; echo tea >> who"})
             told = await app.registry.execute("shell", {"command": "cat who"})
     assert r"'0\ntea\n'" in str(told)  # it is root of its own namespace, which bubblewrap's is not
+
+
+SERVER = """
+import asyncio, sys
+from antwort.sandbox import Sandbox, sandbox_of
+from antwort.sandbox.control_groups import ControlGroups
+
+async def main():
+    box = sandbox_of(sys.argv[1], Sandbox())
+    await box.prepare()
+    box._groups = ControlGroups({})  # the next server would end what is left in them
+    async with box.open(["sh", "-c", "echo begun; sleep 600"]) as process:
+        sys.stdout.buffer.write(await process.stdout.readline())
+        sys.stdout.flush()
+        await process.wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.parametrize("runtime", OTHERS)
+async def test_a_runtime_ends_with_a_server_that_is_killed(runtime: str, temporary: Path) -> None:
+    command, environment = [sys.executable, "-c", SERVER, runtime], {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as server:  # noqa: ASYNC220
+        assert server.stdout is not None
+        assert await asyncio.to_thread(server.stdout.readline) == b"begun\n"
+        (bundle,) = map(str, temporary.iterdir())  # noqa: ASYNC240 - once
+        assert running(bundle)
+        server.kill()
+    await ends(bundle)

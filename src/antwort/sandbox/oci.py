@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 from typing_extensions import override
 
-from antwort.concurrency.child_processes import ChildProcess, ProcessHandle
+from antwort.concurrency.child_processes import ChildProcess, ProcessHandle, tied
 from antwort.errors import ConfigError, FunctionUnavailableError
 from antwort.sandbox.bubblewrap import (
     ENVIRONMENT,
@@ -97,7 +97,7 @@ class OciSandbox(Sandbox):
         rlimits = chosen_limits(limits, memory_is_counted=arranged.memory_is_counted)
         _fill(bundle, _Bundle(command, seen, limits, descent, rlimits, [f"{_PROC}{name}" for name in OF_THE_HOST]))
         running = [*self._told(bundle, network=seen.network), "run", "--bundle", str(bundle), bundle.name]
-        arranged.arguments = ["/bin/sh", "-c", _WAIT, "sh", *descent.starting([*_ALONE, "--", *running])]
+        arranged.arguments = ["/bin/sh", "-c", _WAIT, "sh", *descent.starting(tied([*_ALONE, "--", *running]))]
         return descent.enter
 
     def _told(self, bundle: Path, *, network: bool = False) -> Iterator[str]:
