@@ -421,7 +421,8 @@ if os.fork() == 0:
 import os
 if os.fork() == 0:
     os.setsid()
-    os.posix_spawn("/bin/sh", ["sh", "-c", "trap : 1 2 15; sleep 0.5; touch late"], {})
+    late = "trap : 1 2 15; while [ -d /proc/2 ]; do sleep 0.1; done; sleep 0.5; touch late"  # after it
+    os.posix_spawn("/bin/sh", ["sh", "-c", late], {})
     os.wait()
 '; echo left""",
     ),
