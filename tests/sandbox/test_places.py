@@ -105,13 +105,15 @@ async def test_what_commands_see_together_cannot_be_changed_by_any_of_them(tmp_p
 def test_a_folder_that_was_made_anew_is_seen_as_it_is() -> None:
     with tempfile.TemporaryDirectory(dir="/var") as place:
         Path(place).chmod(0o755)
-        further, box = Path(place, "further"), Sandbox()
+        further, box, held = Path(place, "further"), Sandbox(), []
         for number in ("1", "2"):
             further.mkdir()
             (further / "file").write_text(number)
             done = asyncio.run(box.run(["cat", str(further / "file")], readonly=[further]))
             assert done.stdout.decode() == number
             further.rename(Path(place, f"old{number}"))
+            held.append(sum("/mnt:[" in str(file.resolve()) for file in Path("/proc/self/fd").iterdir()))
+        assert held[0] == held[1]  # what is there no more is not kept in use
 
 
 LATER = """

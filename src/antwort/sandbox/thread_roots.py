@@ -131,18 +131,20 @@ class CommonRoots:
     """Those that were needed, as long as what they show is the same."""
 
     def __init__(self) -> None:
-        self._made: dict[Hashable, CommonRoot] = {}
+        self._made: dict[Hashable, tuple[Hashable, CommonRoot]] = {}
+        """Each by what it is of, with the state of that; one of another state would keep in use what is unmounted."""
         self._changing = threading.Lock()
         self._can_be = True
 
     def get(self, seen: Surroundings, stage: str, *, memory_is_counted: bool) -> CommonRoot | None:
         """Return the one for what a process is to see; None if there can be none here, OSError if it cannot be made."""
         places = [*system_places(), *seen.readonly]
-        key = (stage, memory_is_counted, seen.network, tuple((path, _state(path)) for path in places))
+        key, state = (stage, memory_is_counted, seen.network, tuple(places)), tuple(map(_state, places))
         with self._changing:
             if not self._can_be:
                 return None
-            if (common := self._made.pop(key, None)) is None:
+            before, common = self._made.pop(key, (None, None))
+            if common is None or before != state:
                 contents = Contents()
                 own = Descent(seen.folder, None)
                 words = [*common_places(seen, own, contents, memory_is_counted=memory_is_counted), *_READ_ONLY]
@@ -153,7 +155,7 @@ class CommonRoots:
                         raise
                     self._can_be = False
                     return None
-            self._made[key] = common
+            self._made[key] = state, common
             if len(self._made) > _MOST:
                 del self._made[next(iter(self._made))]
         return common
