@@ -1,6 +1,7 @@
 """A server that is a program of this machine: messages are lines of its input and output."""
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import os
@@ -28,6 +29,10 @@ _GRACE = 2.0
 _PIECE = 64 * 1024
 _MOST_LINES = 200
 """Lines that a program may log, from its start on."""
+_MOST_UNREAD = 8 * 1024**2
+"""Bytes that may wait for a program to read them; one for which more wait has given up reading."""
+_MOST_ANSWERS = 100
+"""Requests of a program that are answered at the same time; further ones are not."""
 _LONGEST_LINE = 500
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER")
 """What a program has of our environment: no secrets of ours."""
@@ -103,10 +108,12 @@ class _Running:
         self._asked: dict[int, asyncio.Future[JSON]] = {}
         self._within: dict[int, tuple[asyncio.Timeout, Within | None]] = {}
         self._answering: set[asyncio.Task[None]] = set()
+        self._noted = 0
         self.is_over = False
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read())
         self._logging = loop.create_task(self._log())
+        self._watching = loop.create_task(self._watch())
 
     async def greet(self) -> None:
         """Agree on a version."""
@@ -129,33 +136,48 @@ class _Running:
                 await self._write(request_body(number, method, params))
                 return result_of(await answer)
         except (TimeoutError, asyncio.CancelledError) as error:
-            await self._write(request_body(None, "notifications/cancelled", {"requestId": number}))
+            del self._asked[number]  # nobody awaits it any more
+            self._put(request_body(None, "notifications/cancelled", {"requestId": number}))
             if isinstance(error, TimeoutError):
                 raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
             raise
         finally:
-            del self._asked[number], self._within[number]
+            self._asked.pop(number, None)
+            del self._within[number]
 
     async def end(self) -> None:
         """End the program: by itself if it does, when it has no input any more."""
-        process = self._process
-        process.stdin.close()
+        self._process.stdin.close()
         try:
-            await asyncio.wait_for(process.wait(), _GRACE)
+            await asyncio.wait_for(self._process.wait(), _GRACE)
         except TimeoutError:
-            _kill_group(process)
-            await process.wait()
-        process.close()
+            _kill_group(self._process)
+        await asyncio.wait([self._watching])
+
+    async def _watch(self) -> None:
+        """Wait for the program to end: what it has started ends with it, or would keep its pipes open."""
+        await self._process.wait()
+        _kill_group(self._process)
+        await asyncio.wait([self._reading, self._logging], timeout=_GRACE)
+        self._process.close()
         await asyncio.wait([self._reading, self._logging])
 
     async def _write(self, message: bytes) -> None:
-        if self.is_over:
-            return
+        self._put(message)
         try:
-            self._process.stdin.write(message + b"\n")
             await self._process.stdin.drain()
         except OSError:
             self._give_up(_gone())
+
+    def _put(self, message: bytes) -> None:
+        """Have a message written as soon as the program reads; it ends if it does not."""
+        if self.is_over:
+            return
+        if self._process.stdin.transport.get_write_buffer_size() > _MOST_UNREAD:
+            self._give_up(McpHttpError("The program of the server does not read what it is asked."))
+            _kill_group(self._process)
+            return
+        self._process.stdin.write(message + b"\n")
 
     async def _read(self) -> None:
         """Take what the program says, line by line, until it ends."""
@@ -189,14 +211,14 @@ class _Running:
         try:
             message = await decoded(line)
         except McpProtocolError:
-            logger.info("MCP server %s: a line that is no message", self._program.label)
+            self._note("a line that is no message")
             return
         if "method" not in message:
             number = message.get("id")
             answer = self._asked.get(number) if isinstance(number, int) else None
             if answer is not None and not answer.done():
                 answer.set_result(message)
-        elif message.get("id") is not None:
+        elif message.get("id") is not None and len(self._answering) < _MOST_ANSWERS:
             task = asyncio.get_running_loop().create_task(self._answer(message))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
@@ -218,14 +240,17 @@ class _Running:
 
     async def _log(self) -> None:
         """Log what the program says of itself, as far as that is little."""
-        rest, count = b"", 0
+        rest = b""
         while piece := await self._process.stderr.read(_PIECE):
             *lines, rest = (rest + piece).split(b"\n")
             rest = rest[:_LONGEST_LINE]
-            for line in lines[: max(0, _MOST_LINES - count)]:
-                text = one_line(line[:_LONGEST_LINE].decode(errors="replace"))
-                logger.info("MCP server %s: %s", self._program.label, text)
-            count += len(lines)
+            for line in lines[: max(0, _MOST_LINES - self._noted)]:
+                self._note(one_line(line[:_LONGEST_LINE].decode(errors="replace")))
+
+    def _note(self, text: str) -> None:
+        if self._noted < _MOST_LINES:
+            self._noted += 1
+            logger.info("MCP server %s: %s", self._program.label, text)
 
 
 def _gone() -> McpHttpError:
@@ -234,8 +259,5 @@ def _gone() -> McpHttpError:
 
 def _kill_group(process: ChildProcess) -> None:
     """Kill a program, and what it has started."""
-    if process.returncode is None:
-        try:
-            os.killpg(process.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
