@@ -99,6 +99,7 @@ def _mcp_endpoint(parts: Parts) -> McpEndpoint:
     engine = parts.engine
     return McpEndpoint(
         McpFace(engine, parts.runs.limits),
+        parts.limiter,
         origins=parts.config.server.cors_origins,
         heartbeats=Heartbeats(engine.settings.heartbeat),
         stragglers=engine.stragglers,

@@ -32,7 +32,7 @@ from antwort.server.http.exchange import UnsentAnswerError
 from antwort.server.observation import ERROR, HEADER, Observation, Refusals, request_id_of
 from antwort.server.router import Router
 from antwort.web.answers import as_api_error, error_response
-from antwort.web.requests import CONTEXT, DENIED, REQUEST_ID, ROUTE, ValueCount, named_headers
+from antwort.web.requests import CONTEXT, DENIED, PRINCIPAL, REQUEST_ID, ROUTE, ValueCount, named_headers
 
 # --- bodies have a largest size, each of them and all together, and a largest number of values -----------------------
 
@@ -430,6 +430,7 @@ class RequestGate:
         if limits:
             scope[_ANSWER].headers += [(name.encode(), value.encode()) for name, value in limits.items()]
         bind_tenant(principal.tenant)
+        scope[PRINCIPAL] = principal
         scope[CONTEXT] = Context.of(principal, request_id=scope[REQUEST_ID])
 
     def _record_refusal(self, scope: Scope) -> None:

@@ -21,6 +21,8 @@ from antwort.lazy_imports import compiled_on_use
 
 CONTEXT = "antwort.context"
 """The key of the ASGI scope under which authentication leaves the context."""
+PRINCIPAL = "antwort.principal"
+"""The key of the ASGI scope for who has authenticated, whose requests are counted."""
 DENIED = "antwort.denied"
 """The key of the ASGI scope for the error with which a caller is refused, until the audit log has it."""
 REQUEST_ID = "antwort.request_id"

@@ -1,5 +1,6 @@
 """`/mcp` as HTTP: who is let in, what headers must say, and what each version of the protocol is answered."""
 
+import asyncio
 import json
 import socket
 from collections.abc import Iterator
@@ -11,6 +12,9 @@ from urllib.parse import urlsplit
 import httpx
 import pytest
 from tests.server.mcp.stage import STATELESS_META, Face, call, first_text, request, serving
+
+from antwort.provider import Context, Progress
+from antwort.server.mcp import face as face_module
 
 PUBLIC_KEY = {
     "kty": "EC",
@@ -184,6 +188,31 @@ def test_a_call_that_tells_how_far_it_is_is_answered_by_a_stream(face: Face) -> 
     assert plain.headers["content-type"] == "application/json"
 
 
+def test_a_call_that_tells_very_often_how_far_it_is_keeps_nobody_else_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted: list[Progress] = []
+    note = face_module._ProgressNotes._note
+
+    def counted(notes: Any, progress: Progress) -> None:
+        noted.append(progress)
+        note(notes, progress)
+
+    monkeypatch.setattr(face_module._ProgressNotes, "_note", counted)
+
+    async def chatter(ctx: Context) -> str:
+        """Tell very often how far it is, in no words."""
+        for number in range(2000):
+            ctx.emit(Progress("\ud800", number // 1000))
+        await asyncio.sleep(0)
+        return "done"
+
+    with serving(tmp_path, [chatter]) as face:
+        found = face.post(request("tools/call", name="chatter", arguments={}, _meta={"progressToken": "t"}))
+    assert '"progress":1,"total":1,"message":"?"' in found.text
+    assert len(noted) < 100
+
+
 def test_a_call_whose_client_leaves_is_cancelled(face: Face) -> None:
     face.began.clear()
     face.cancelled.clear()
@@ -252,6 +281,15 @@ def test_wrong_arguments_are_a_result_since_the_version_that_says_so(face: Face)
 
     assert newer.json()["result"]["isError"] is True
     assert error_of(older) == (200, -32602)
+
+
+def test_each_request_of_several_counts(tmp_path: Path) -> None:
+    limits = {"per_tenant": {"requests_per_minute": 1, "burst": 3}}
+    with serving(tmp_path, limits=limits) as face:
+        found = face.post([{"jsonrpc": "2.0", "method": "notifications/x"}, *(request("ping", n) for n in range(5))])
+        assert ["result" in answer for answer in found.json()] == [True, True, True, False, False]
+        assert "Rate limit reached for this tenant" in found.json()[3]["error"]["message"]
+        assert face.post(request("ping")).status_code == 429
 
 
 def test_several_messages_together_are_for_the_version_that_has_them(face: Face) -> None:

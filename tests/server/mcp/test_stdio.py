@@ -67,7 +67,8 @@ def test_nothing_but_messages_is_written_and_what_is_none_is_answered(tmp_path: 
         {"jsonrpc": "2.0", "method": "notifications/initialized"},
         request("tools/nothing", 4),
     ]
-    lines = [*map(json.dumps, messages), "{", "", '{"long": "' + "x" * 2_000_000 + '"}']
+    as_long_as_can_be = "[" + "1" * (2**20 - 1)
+    lines = [as_long_as_can_be, *map(json.dumps, messages), "{", "", '{"long": "' + "x" * 2_000_000 + '"}']
     (tmp_path / "antwort.yaml").write_text("server: {max_body_bytes: 1MiB}\n")
     with subprocess.Popen(
         [*command(tmp_path), "--config", str(tmp_path / "antwort.yaml")],
@@ -79,7 +80,7 @@ def test_nothing_but_messages_is_written_and_what_is_none_is_answered(tmp_path: 
         assert server.stdout is not None
         server.stdin.write("\n".join([*lines, ""]).encode())
         server.stdin.flush()
-        answers = [json.loads(server.stdout.readline()) for _ in range(7)]
+        answers = [json.loads(server.stdout.readline()) for _ in range(8)]
         rest, logged = server.communicate(timeout=120)
 
     assert (rest, server.returncode) == (b"", 0)
@@ -90,4 +91,4 @@ def test_nothing_but_messages_is_written_and_what_is_none_is_answered(tmp_path: 
     assert found[2]["result"]["supportedVersions"][0] == "2026-07-28"
     assert (found[3]["error"]["code"], found[4]["error"]["code"]) == (-32022, -32601)
     assert found[5]["result"]["protocolVersion"] == "2025-06-18"
-    assert codes == [-32700, -32600]
+    assert codes == [-32700, -32600, -32600]

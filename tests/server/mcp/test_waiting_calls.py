@@ -88,6 +88,13 @@ def test_what_is_no_answer_is_asked_again(face: Face) -> None:
     ]
 
 
+@pytest.mark.parametrize("action", [["accept"], {}, 5])
+def test_an_action_that_is_none_is_asked_again(face: Face, action: object) -> None:
+    asked = post(face, "ask", question="Which?")
+    said = {"requestState": asked["result"]["requestState"], "inputResponses": {"answer": {"action": action}}}
+    assert post(face, "ask", fields=said, question="Which?")["result"]["resultType"] == "input_required"
+
+
 def test_who_answers_too_late_has_the_default(face: Face) -> None:
     asked = post(face, "ask", question="Which?", expires_in=0)
     late = post(face, "ask", fields=answering(asked, answer="red"), question="Which?", expires_in=0)

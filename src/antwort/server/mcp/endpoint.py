@@ -13,15 +13,17 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from antwort.auth.limits import RateLimiter
 from antwort.concurrency.deadline import Stragglers
 from antwort.concurrency.large_work import MUCH, LargeWork
 from antwort.context import Context
 from antwort.context.context import FUNCTIONS_CALL
-from antwort.errors import APIError
+from antwort.errors import APIError, RateLimitError
 from antwort.server.http.sse import Heartbeats, while_connected
 from antwort.server.mcp.face import McpFace, RpcCaller
 from antwort.server.mcp.headers import SESSION, VERSION, session_of, version_of
 from antwort.server.mcp.messages import (
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     PARSE_ERROR,
     RpcError,
@@ -33,7 +35,7 @@ from antwort.server.mcp.messages import (
 from antwort.server.mcp.stream import AnswerStream
 from antwort.server.sockets.websocket import check_origin
 from antwort.types import JSON
-from antwort.web.requests import CONTEXT, named_headers, read_body, require_json
+from antwort.web.requests import CONTEXT, PRINCIPAL, named_headers, read_body, require_json
 from antwort.web.routes import AsgiRoute, Example
 from antwort.wire.ids import new_id
 
@@ -73,6 +75,7 @@ class McpEndpoint:
     def __init__(
         self,
         face: McpFace,
+        limiter: RateLimiter,
         *,
         origins: list[str],
         heartbeats: Heartbeats,
@@ -80,6 +83,7 @@ class McpEndpoint:
         large_work: LargeWork,
     ) -> None:
         self._face = face
+        self._limiter = limiter
         self._origins = origins
         self._heartbeats = heartbeats
         self._stragglers = stragglers
@@ -153,6 +157,7 @@ class McpEndpoint:
     async def _answer_all(self, values: list[Any], scope: Scope) -> list[JSON]:
         """Answer several messages, one after the other."""
         answers: list[JSON] = []
+        counted = 0
         for value in values:
             try:
                 message = read_message(value)
@@ -162,10 +167,19 @@ class McpEndpoint:
                 if message.number is None:
                     self._face.take(message, caller)
                     continue
+                if (counted := counted + 1) > 1:  # the first is that of the body
+                    self._count(scope)
                 answers.append(message.answer(await self._face.answer(message, caller, _untold)))
             except RpcError as error:
                 answers.append(error.answer(number_of(value)))
         return answers
+
+    def _count(self, scope: Scope) -> None:
+        """Count a further request; RpcError if its caller has none left."""
+        try:
+            self._limiter.check(scope[PRINCIPAL])
+        except RateLimitError as error:
+            raise RpcError(INTERNAL_ERROR, error.message) from None
 
 
 def _check_batch(values: list[Any], headers: Mapping[bytes, bytes]) -> None:

@@ -12,6 +12,7 @@ from antwort.engine.calls.direct_call import DirectCall, is_for_clients
 from antwort.engine.engine import Engine
 from antwort.errors import APIError
 from antwort.functions import ToolResult
+from antwort.functions.output import encodable
 from antwort.runs.limits import TenantLimits
 from antwort.server.mcp.messages import (
     CANCELLED,
@@ -199,11 +200,15 @@ class _ProgressNotes:
         self._loop = asyncio.get_running_loop()
         self._reached = -_A_LITTLE
         self._last = -_PAUSE
+        self._is_told = False
+        """Whether it is told, or will be, that the call is done: there is nothing to tell then."""
         self._over = token is None
 
     def emit(self, progress: Progress) -> None:
         """Take a sign of life."""
-        if not self._over:
+        now, is_last = self._loop.time(), progress.fraction == 1
+        if not self._over and not self._is_told and (is_last or now - self._last >= _PAUSE):
+            self._last, self._is_told = now, is_last
             self._loop.call_soon_threadsafe(self._note, progress)
 
     def close(self) -> None:
@@ -211,14 +216,12 @@ class _ProgressNotes:
         self._over = True
 
     def _note(self, progress: Progress) -> None:
-        now = self._loop.time()
-        if self._over or (now - self._last < _PAUSE and progress.fraction != 1):
-            return
         reached = self._reached + _A_LITTLE if progress.fraction is None else progress.fraction
-        if not self._reached < reached <= 1:
+        if self._over or not self._reached < reached <= 1:
             return
-        self._last, self._reached = now, reached
-        told = {"progressToken": self._token, "progress": reached, "total": 1, "message": str(progress.message)}
+        self._reached = reached
+        message = encodable(str(progress.message))
+        told = {"progressToken": self._token, "progress": reached, "total": 1, "message": message}
         self._tell(notification("notifications/progress", told))
 
 

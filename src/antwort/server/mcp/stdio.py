@@ -95,7 +95,7 @@ class StdioServer:
     def _line(self) -> bytes:
         """Return the next line; of one that is too long, as much as tells that it is. Nothing at the end."""
         line = self._source.readline(self._max_bytes + 1)
-        if len(line) > self._max_bytes:
+        if len(line) > self._max_bytes and not line.endswith(b"\n"):
             while (rest := self._source.readline(self._max_bytes)) and not rest.endswith(b"\n"):
                 pass
         return line

@@ -91,7 +91,7 @@ class WaitingCall(msgspec.Struct, frozen=True):
         said = given.get(_ASKED) if isinstance(given, dict) else None
         if not isinstance(said, dict):
             return None
-        if said.get("action") in {"decline", "cancel"}:
+        if said.get("action") in ("decline", "cancel"):  # of any type: not all have a hash
             refused: JSON = {"status": "answered", "answer": {"approve": False}}
             return QuestionAnswer(
                 msgspec.structs.replace(question, **(refused if self.kind == "approval" else {"status": "cancelled"}))
