@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from tests.storage.samples import TENANT, entry, record
 
 from antwort.engine.journal import GroupedSaves, Journal
 from antwort.storage import SqliteStore
-from antwort.storage.base import FencedError
+from antwort.storage.base import FencedError, JournalEntry
 
 
 @pytest.mark.parametrize("begun", [True, False])
@@ -43,12 +44,12 @@ async def test_what_changes_in_the_same_moment_is_stored_together(tmp_path: Path
     store = SqliteStore.open(tmp_path / "antwort.db")
     journal = Journal(store, record(), [entry("a")], 1)
     await journal.save()
-    saves, written = GroupedSaves(journal), list[tuple[int, int]]()
+    saves, written = GroupedSaves(journal), list[tuple[int, int, int]]()
     write = store.append
 
-    async def counted(*args: Any, start: int) -> None:
-        written.append((start, len(args[3])))
-        await write(*args, start=start)
+    async def counted(*args: Any, start: int, again: Sequence[tuple[int, JournalEntry]]) -> None:
+        written.append((start, len(args[3]), len(again)))
+        await write(*args, start=start, again=again)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(store, "append", counted)
@@ -58,7 +59,7 @@ async def test_what_changes_in_the_same_moment_is_stored_together(tmp_path: Path
         journal.entries[1] = entry("B")
         journal.note(entry("e"))
         await asyncio.gather(saves.save(1), saves.save(4))
-    assert written == [(1, 3), (1, 1), (4, 1)]
+    assert written == [(1, 3, 0), (4, 1, 1)]
     assert await store.journal(TENANT, "resp_1") == [entry(name) for name in "aBcde"]
     await store.close()
 

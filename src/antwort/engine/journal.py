@@ -1,7 +1,7 @@
 """The journal of a run: its items in order, stored step by step so that another process could go on with it."""
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -23,7 +23,8 @@ class Unstored(Protocol):
     async def store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
         """Let somebody store them together with something else; nobody else stores any meanwhile.
 
-        If it does not work they are stored with what comes next.
+        Nothing happens between the moment they are taken and the first step of the `write`. If it does not work they
+        are stored with what comes next.
         """
 
 
@@ -31,7 +32,9 @@ class Journal(msgspec.Struct, eq=False):
     """Entries of one response. Without a store they are only kept in memory.
 
     Nothing is written before `save` is called for the first time, so that a simple response costs one transaction.
-    `_pending` has the events to be stored together with what is written, for runs whose events are kept. What was said
+    `_pending` has the events to be stored together with what is written, for runs whose events are kept. Each write
+    stores all that is not stored yet, in one transaction: after a crash readers were told that a call is over only if
+    its entry says so too, provided that whoever tells them notes the change without waiting in between. What was said
     goes to the conversation of the record, if it has one, in the transaction that stores the end; `_conversations` is
     for responses that are not stored themselves.
     """
@@ -47,6 +50,10 @@ class Journal(msgspec.Struct, eq=False):
     """Whether anybody reads how it ends: whoever stores it, or remembers it for the next response."""
     _created: bool = False
     _saved: int = 0
+    """How many entries are stored, as they were once."""
+    _changes: dict[int, int] = {}
+    """The positions of entries that have changed since, and the numbers of their last changes."""
+    _last_change: int = 0
     _changed: bool = False
     _said: Sequence[JournalEntry] = ()
     _asked: Sequence[Question] = ()
@@ -83,8 +90,9 @@ class Journal(msgspec.Struct, eq=False):
         return len(self.entries) - 1
 
     def change(self, position: int) -> None:
-        """Take note that an entry has changed: the next `save` or `finish` stores it again."""
-        self._saved = min(self._saved, position)
+        """Take note that an entry has changed: the next write stores it again."""
+        self._last_change += 1
+        self._changes[position] = self._last_change
 
     def tell(self, response: ResponseObject, **extra: Any) -> None:
         """Let the next write store the response as it then is, and what is needed to continue it."""
@@ -103,51 +111,46 @@ class Journal(msgspec.Struct, eq=False):
         self._changed = True
 
     async def save(self) -> None:
-        """Store what is new."""
+        """Store what is new or has changed, also if somebody else is storing it already."""
         if self.store is None:
             return
         if not self._created:
             await self._with_events(self._create)
-            if self._saved == len(self.entries):  # as it nearly always is: nothing came meanwhile
+            if not self._is_behind:  # as it nearly always is: nothing came meanwhile
                 return
-        end = len(self.entries)
-        await self._write(self.entries[self._saved :], self._saved)
-        self._saved = max(self._saved, end)
+        await self._with_events(self._put)
+
+    async def save_at(self, position: int) -> None:
+        """Store an entry that has changed, with whatever is not stored yet."""
+        self.change(position)
+        await self.save()
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._saved < len(self.entries) or bool(self._changes)
 
     async def _create(self, events: Sequence[StoredEvent]) -> None:
         store = self.store
         if store is None:
             return
+        end, changes, self._changed = len(self.entries), {**self._changes}, False
         try:
             await store.create(self.record, self.entries, events=events, said=self._said)
         except asyncio.CancelledError as cancelled:
             if failure_of(cancelled) is None:
-                self._note_created()
+                self._note_created(end, changes)
             raise
-        self._note_created()
+        self._note_created(end, changes)
 
-    def _note_created(self) -> None:
+    def _note_created(self, end: int, changes: Mapping[int, int]) -> None:
         self._created, self._said = True, ()
-        self._saved = len(self.entries)
-        self._changed = False
+        self._note_saved(end, changes)
 
-    async def save_at(self, position: int) -> None:
-        """Store an entry that has changed."""
-        if self.store is None:
-            return
-        await self._write([self.entries[position]], position)
-
-    async def save_all(self, positions: Iterable[int]) -> None:
-        """Store what is new, and the entries at positions that have changed."""
-        if self.store is None:
-            return
-        if not self._created:  # nearly never: with it everything is stored that is there
-            await self.save()
-            return
-        end = len(self.entries)
-        for start, stop in _runs({*positions, *range(self._saved, end)}):
-            await self._write(self.entries[start:stop], start)
+    def _note_saved(self, end: int, changes: Mapping[int, int]) -> None:
         self._saved = max(self._saved, end)
+        for position, change in changes.items():
+            if self._changes.get(position) == change:  # else it has changed again
+                del self._changes[position]
 
     async def finish(self, response: ResponseObject) -> None:
         """Store the end of the response, with whatever is not stored yet, in one transaction."""
@@ -160,34 +163,46 @@ class Journal(msgspec.Struct, eq=False):
         elif self._said and self._conversations is not None and conversation is not None:
             await self._conversations.add(self.record.tenant, conversation, self._said)
 
-    async def _write(self, entries: Sequence[JournalEntry], start: int) -> None:
-        await self._with_events(lambda events: self._put(entries, start, events))
-
     async def _with_events(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
         if self._pending is None:
             await write(())
         else:
             await self._pending.store(write)
 
-    async def _put(self, entries: Sequence[JournalEntry], start: int, events: Sequence[StoredEvent]) -> None:
+    async def _put(self, events: Sequence[StoredEvent]) -> None:
         store, record = self.store, self.record
-        if store is None or not (entries or events or self._changed):
+        if store is None or not (events or self._changed or self._is_behind):
             return
+        start, end, changes = self._saved, len(self.entries), {**self._changes}
+        new = self.entries[start:]
+        again = [(position, self.entries[position]) for position in changes if position < start]
+        if self._changed or (events and (new or again)):
+            await self._update(store, new, start, again, events)
+        elif events:
+            await store.add_events(record.tenant, record.id, record.epoch, events)
+        else:
+            await store.append(record.tenant, record.id, record.epoch, new, start=start, again=again)
+        self._note_saved(end, changes)
+
+    async def _update(
+        self,
+        store: ResponseStore,
+        new: Sequence[JournalEntry],
+        start: int,
+        again: Sequence[tuple[int, JournalEntry]],
+        events: Sequence[StoredEvent],
+    ) -> None:
         changed, self._changed = self._changed, False
-        said: Sequence[JournalEntry] = ()
-        asked: Sequence[Question] = ()
+        said, self._said = self._said, ()
+        asked, self._asked = self._asked, ()
         try:
-            if events or changed:
-                said, self._said = self._said, ()
-                asked, self._asked = self._asked, ()
-                await store.update(record, entries=entries, start=start, events=events, said=said, questions=asked)
-            else:
-                await store.append(record.tenant, record.id, record.epoch, entries, start=start)
+            await store.update(
+                self.record, entries=new, start=start, again=again, events=events, said=said, questions=asked
+            )
         except (Exception, asyncio.CancelledError) as error:
             if not isinstance(error, asyncio.CancelledError) or failure_of(error) is not None:
                 self._changed = self._changed or changed
                 self._said, self._asked = said or self._said, asked or self._asked
-                self._saved = min(self._saved, start)
             raise
 
 
@@ -198,11 +213,10 @@ class GroupedSaves:
     while something is being stored waits for the end of that, as it would in the database.
     """
 
-    __slots__ = ("_journal", "_positions", "_storing", "_waiting")
+    __slots__ = ("_journal", "_storing", "_waiting")
 
     def __init__(self, journal: Journal) -> None:
         self._journal = journal
-        self._positions: set[int] = set()
         self._waiting: list[asyncio.Future[None]] = []
         self._storing: asyncio.Task[None] | None = None
 
@@ -210,7 +224,7 @@ class GroupedSaves:
         """Store an entry as it is when its turn has come; whoever is cancelled who waits for it stops nobody else."""
         loop = asyncio.get_running_loop()
         stored: asyncio.Future[None] = loop.create_future()
-        self._positions.add(position)
+        self._journal.change(position)
         self._waiting.append(stored)
         if self._storing is None:
             self._storing = loop.create_task(self._store())
@@ -221,16 +235,15 @@ class GroupedSaves:
             await asyncio.sleep(0)  # what comes in the same moment is stored together
             while self._waiting:
                 waiting, self._waiting = self._waiting, []
-                positions, self._positions = self._positions, set()
-                await self._store_group(positions, waiting)
+                await self._store_group(waiting)
         finally:
             self._storing = None
             for stored in self._waiting:  # it was cancelled: nobody stores anything any more
                 stored.cancel()
 
-    async def _store_group(self, positions: set[int], waiting: Sequence[asyncio.Future[None]]) -> None:
+    async def _store_group(self, waiting: Sequence[asyncio.Future[None]]) -> None:
         try:
-            await self._journal.save_all(positions)
+            await self._journal.save()
         except Exception as error:  # noqa: BLE001 - raised where somebody waits for it
             for stored in waiting:
                 if not stored.done():
@@ -243,22 +256,6 @@ class GroupedSaves:
             for stored in waiting:
                 if not stored.done():
                     stored.set_result(None)
-
-
-def _runs(positions: Collection[int]) -> list[tuple[int, int]]:
-    """Return where rows of positions without a gap begin, and where they end."""
-    ordered = sorted(positions)
-    if not ordered:
-        return []
-    if ordered[-1] - ordered[0] < len(ordered):  # as it nearly always is
-        return [(ordered[0], ordered[-1] + 1)]
-    runs: list[tuple[int, int]] = []
-    for position in ordered:
-        if runs and runs[-1][1] == position:
-            runs[-1] = runs[-1][0], position + 1
-        else:
-            runs.append((position, position + 1))
-    return runs
 
 
 def _is_said(entry: JournalEntry) -> bool:

@@ -39,7 +39,7 @@ from antwort.runs.background import (
 )
 from antwort.runs.limits import TenantLimits
 from antwort.runs.questions import CANCEL_GRACE, RunQuestions
-from antwort.runs.recovery import RunLog, StoredRun
+from antwort.runs.recovery import RunLog, RunSink, StoredRun
 from antwort.runs.run import patiently
 from antwort.storage.base import (
     ACTIVE,
@@ -137,7 +137,7 @@ class LocalRuns:
         if self._peers.number:
             record.extra[WORKER] = self._peers.number
         run = self._background(record.tenant, record.id)
-        log = RunLog(self.engine.store, record, self._tell)
+        log = RunLog(record.id, self._tell)
         events = Events(log.put)
         events.emit("response.created", response=plan.response)
         events.emit("response.queued", response=plan.response)
@@ -149,7 +149,7 @@ class LocalRuns:
             self._start(record.id, partial(run.withdraw, error))
             raise
         accepted = msgspec.json.encode(plan.response)
-        loop = self.engine.loop(plan, journal, log, Earlier(events.sequence))
+        loop = self.engine.loop(plan, journal, RunSink(journal, log), Earlier(events.sequence))
         self._start(record.id, partial(run.to_end, loop), leave)
         return accepted
 

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import msgspec
 
-from antwort.concurrency.undisturbed import failure_of, undisturbed
+from antwort.concurrency.undisturbed import undisturbed
 from antwort.engine.calls.answers import QuestionAnswer, is_waiting
 from antwort.engine.engine import Engine, shown
 from antwort.engine.journal import Journal
@@ -19,7 +19,6 @@ from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.parts import Earlier
 from antwort.errors import APIError
 from antwort.storage.base import JournalEntry, ResponseRecord, StoredEvent
-from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.responses import stored_response
@@ -28,23 +27,23 @@ from antwort.wire.responses import stored_response
 
 
 class RunLog:
-    """An event sink that stores before it tells. `tell` wakes the readers.
+    """Numbers the events of a run, and has those that are not stored yet. `tell` wakes the readers.
 
     Whoever stores events, alone or together with something else, does it here, one at a time: a write that overtook
     one that waits would leave a gap in the numbers, and readers go on after the highest number they have seen.
     """
 
-    started = True
-
-    def __init__(
-        self, store: ResponseStore, record: ResponseRecord, tell: Callable[[str], None], *, sequence: int = 0
-    ) -> None:
-        self._store = store
-        self._record = record
+    def __init__(self, response_id: str, tell: Callable[[str], None], *, sequence: int = 0) -> None:
+        self._response_id = response_id
         self._tell = tell
         self._next = sequence
         self._pending: list[StoredEvent] = []
         self._writing = asyncio.Lock()
+
+    @property
+    def is_pending(self) -> bool:
+        """Tell whether there is anything to be stored."""
+        return bool(self._pending)
 
     def put(self, kind: str, *events: bytes) -> None:
         """Take events of one type."""
@@ -58,25 +57,33 @@ class RunLog:
         more to store, as at its deadline, and must not do so before it is known which events are stored.
         """
         async with self._writing:
-            events = tuple(self._pending)
-            try:
-                await undisturbed(write(events))
-            except asyncio.CancelledError as cancelled:
-                if failure_of(cancelled) is None:
-                    del self._pending[: len(events)]
-                raise
-            del self._pending[: len(events)]
+            await undisturbed(self._store(write))
+
+    async def _store(self, write: Callable[[Sequence[StoredEvent]], Coroutine[Any, Any, None]]) -> None:
+        events = tuple(self._pending)  # at the first step of the write: what it reads is of the same moment
+        await write(events)
+        del self._pending[: len(events)]
+
+    def wake(self) -> None:
+        """Wake the readers."""
+        self._tell(self._response_id)
+
+
+class RunSink:
+    """The sink of a run: stores events together with all that they tell of, before it tells readers."""
+
+    started = True
+
+    def __init__(self, journal: Journal, log: RunLog) -> None:
+        self._journal = journal
+        self._log = log
+        self.put = log.put
 
     async def flush(self) -> None:
         """Store what is pending, then wake the readers."""
-        if self._pending:
-            await self.store(self._add)
-        self._tell(self._record.id)
-
-    async def _add(self, events: Sequence[StoredEvent]) -> None:
-        if events:
-            record = self._record
-            await self._store.add_events(record.tenant, record.id, record.epoch, events)
+        if self._log.is_pending:
+            await self._journal.save()
+        self._log.wake()
 
 
 # --- what is stored of a run that another process has begun ----------------------------------------------------------
@@ -148,8 +155,8 @@ class StoredRun:
         self._engine = engine
         self._record = record
         self._state = state
-        self._log = log
         self._journal = Journal.stored(engine.store, record, entries, log)
+        self._sink = RunSink(self._journal, log)
         self._journalled = {entry.id for entry in entries}
         kept = {entry.id for entry in entries if entry.mark != "partial"}
         output = [item for item in state.output if item["id"] in kept]
@@ -157,7 +164,7 @@ class StoredRun:
         self._positions = [next(numbers) if item["id"] in kept else -1 for item in state.output]
         self.response = stored_response(shown(record, output))
         options = EmitterOptions(whole_calls=True)
-        self._emitter = Emitter(self.response, log, options, sequence=state.sequence, positions=self._positions)
+        self._emitter = Emitter(self.response, self._sink, options, sequence=state.sequence, positions=self._positions)
         self._ending = Ending(self.response, self._journal, self._emitter, engine.metrics, self._keep_cut_off)
 
     @classmethod
@@ -170,9 +177,7 @@ class StoredRun:
             events += page
         state = state_of(events)
         answers = await load_answers(store, record, entries)
-        return cls(
-            engine, record, entries, state, RunLog(store, record, tell, sequence=state.sequence), answers=answers
-        )
+        return cls(engine, record, entries, state, RunLog(record.id, tell, sequence=state.sequence), answers=answers)
 
     async def loop(self) -> Loop:
         """Return the loop that goes on with the run; an APIError says why it cannot."""
@@ -181,7 +186,7 @@ class StoredRun:
         self._begin()
         self._leave_out_cut_off()
         earlier = Earlier(self._emitter.events.sequence, self._positions, resumed=True, answers=self._answers)
-        return self._engine.loop(plan, self._journal, self._log, earlier)
+        return self._engine.loop(plan, self._journal, self._sink, earlier)
 
     def under_way(self) -> list[str]:
         """Return the names of the functions that were being executed."""

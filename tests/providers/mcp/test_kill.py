@@ -19,7 +19,7 @@ from tests.runs.processes import ServerProcess
 from antwort.testing import ScriptServer, Turn, call, turn
 from antwort.types import JSON
 
-ROUNDS = 100 if os.environ.get("ANTWORT_TEST_FULL") else 10
+ROUNDS = 100 if os.environ.get("ANTWORT_TEST_FULL") else 4
 CALLS = 6
 MCP: Any = {"type": "mcp", "server_label": "bank"}
 
@@ -94,23 +94,11 @@ def test_nothing_is_done_twice_however_often_the_server_is_killed(tmp_path: Path
             server.kill()
             server.start()
             bank.gate.set()
-            made = [item for item in over(server, response_id)["output"] if item["type"] == "mcp_call"]
+            made = [item for item in ended(server, response_id)["output"] if item["type"] == "mcp_call"]
             assert len(made) == CALLS + 1
             check_outcomes(made)
     assert set(Counter(bank.paid).values()) == {1}
     assert set(Counter(bank.noted).values()) == {2}
-
-
-def over(server: ServerProcess, response_id: str) -> JSON:
-    """Wait for the end of a response, and return it as it is stored."""
-    found: list[JSON] = []
-
-    def is_over() -> bool:
-        found[:] = [httpx.get(f"{server.url}/v1/responses/{response_id}", timeout=60).json()]
-        return found[0]["status"] not in {"queued", "in_progress"}
-
-    until(is_over)
-    return found[0]
 
 
 def check_outcomes(made: list[JSON]) -> None:

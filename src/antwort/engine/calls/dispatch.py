@@ -139,17 +139,10 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             if self._life.longest_arguments is not None and len(call.record.arguments) > self._life.longest_arguments:
                 await self._life.leaving.keep_arguments(call.position, self._life.longest_arguments)
             if self._life.is_followed:
-                await self._store_end(call, result)
+                self._life.before_write()
+                await self._life.journal.save()
         if self._life.is_followed:
             await self._life.emitter.flush()
-
-    async def _store_end(self, call: ServerCall, result: ToolResult) -> None:
-        self._life.before_write()
-        if result.suspension is not None or (call.hosted is not None and call.hosted.output_items):
-            self._life.journal.change(call.position)  # there is an entry more
-            await self._life.journal.save()
-        else:
-            await self._life.journal.save_at(call.position)
 
     async def _run(self, call: ServerCall) -> ToolResult:
         target, record = call.target, call.record
@@ -339,6 +332,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
         """Fill the item and the journal entry of a call with the result, and with the sources that it shows."""
         record, item, hosted = call.record, call.entry.item, call.hosted
+        self._life.journal.change(call.position)  # at once: what readers are told here is stored with it
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return

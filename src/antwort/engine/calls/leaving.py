@@ -235,7 +235,7 @@ class LeavingCalls(msgspec.Struct, eq=False):
         if "$ref" in kept:
             where = f"They are kept, one in a line, with what came of them: {msgspec.json.encode(kept).decode()}"
         left[-1].call.left = f"{LEFT_OUT} There were {len(gone)}. {where}]"
-        for one in (left[0], left[-1]):
+        for one in left:
             self._journal.change(one.position)
 
 

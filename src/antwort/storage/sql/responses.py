@@ -4,7 +4,7 @@ Every statement names the tenant. The drivers compile a text once and keep it, a
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import NotFoundError
@@ -173,10 +173,21 @@ class ResponseStore(Transactions):
         _say(database, tenant, said)
 
     async def append(
-        self, tenant: str, response_id: str, epoch: int, entries: Sequence[JournalEntry], *, start: int
+        self,
+        tenant: str,
+        response_id: str,
+        epoch: int,
+        entries: Sequence[JournalEntry],
+        *,
+        start: int,
+        again: Iterable[tuple[int, JournalEntry]] = (),
     ) -> None:
-        """Store entries at positions `start`, `start + 1`, …; an entry already at a position is replaced."""
-        await self._append(tenant, response_id, epoch, entries=entry_rows(tenant, response_id, entries, start))
+        """Store entries at positions `start`, `start + 1`, …, and those of `again` at theirs.
+
+        An entry that is at a position already is replaced.
+        """
+        rows = [*entry_rows(tenant, response_id, entries, start), *_rows_again(tenant, response_id, again)]
+        await self._append(tenant, response_id, epoch, entries=rows)
 
     async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
         """Append events."""
@@ -202,15 +213,16 @@ class ResponseStore(Transactions):
         *,
         entries: Sequence[JournalEntry] = (),
         start: int = 0,
+        again: Iterable[tuple[int, JournalEntry]] = (),
         events: Sequence[StoredEvent] = (),
         said: Sequence[JournalEntry] = (),
         questions: Sequence[Question] = (),
     ) -> None:
         """Store the record's status, body, extra and whether it is parked; with it entries, events and questions.
 
-        `said` is appended to the conversation of the record, as `ConversationStore.add` does; if the conversation is
-        gone, nothing is. Nor is it if the response was over before: its end may be stored again, and is said once.
-        One that is not to be stored was written now.
+        `entries`, `start` and `again` are as with `append`. `said` is appended to the conversation of the record, as
+        `ConversationStore.add` does; if the conversation is gone, nothing is. Nor is it if the response was over
+        before: its end may be stored again, and is said once. One that is not to be stored was written now.
         """
         unstored_at = None if record.unstored_at is None else int(time.time())
         await self._update(
@@ -218,7 +230,10 @@ class ResponseStore(Transactions):
             record.id,
             record.epoch,
             change=(record.status, body_text(record.body), object_text(record.extra), record.parked, unstored_at),
-            entries=entry_rows(record.tenant, record.id, entries, start),
+            entries=[
+                *entry_rows(record.tenant, record.id, entries, start),
+                *_rows_again(record.tenant, record.id, again),
+            ],
             events=event_rows(record.tenant, record.id, events),
             said=_said_rows(record, said),
             questions=asked_rows(questions),
@@ -433,6 +448,10 @@ def _say(database: Database, tenant: str, said: Sequence[Row]) -> None:
     """Add items to the conversation that they name, if it is there."""
     if said:
         add_items(database, tenant, said[0][0], said)
+
+
+def _rows_again(tenant: str, response_id: str, entries: Iterable[tuple[int, JournalEntry]]) -> list[Row]:
+    return [row for position, entry in entries for row in entry_rows(tenant, response_id, [entry], position)]
 
 
 def _said_rows(record: ResponseRecord, said: Sequence[JournalEntry]) -> Sequence[Row]:
