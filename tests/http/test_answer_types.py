@@ -20,7 +20,8 @@ RAW = {kind.__name__: kind for kind in (ResponseObject, CompactedResponse, Input
 """What the endpoints in plain ASGI answer with."""
 PASSED_ON = {"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings"}
 UNTYPED = {"GET /metrics", "GET /openapi.json", "GET /v1/conversations/{conversation_id}/items/{item_id}", *PASSED_ON}
-"""Texts, this description, items of any type, and what is passed on as it is."""
+UNTYPED.add("POST /mcp")
+"""Texts, this description, items of any type, what another protocol describes, and what is passed on as it is."""
 
 
 class Session:
@@ -44,6 +45,7 @@ class Session:
         question = {"role": "user", "content": "Hi"}
         for path in ("/", "/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/v1/providers"):
             self.ask(f"GET {path}")
+        self.ask("POST /mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
         model = self.ask("GET /v1/models")["data"][0]["id"]
         self.ask("GET /v1/models/{model}", model=model)
         kept = self.ask("POST /v1/responses", {"input": "Hi", "metadata": {"a": "b"}})["id"]

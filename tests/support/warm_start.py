@@ -53,6 +53,8 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
     streams = [own if fd == -1 else fd for own, fd in enumerate((others[5], others[8], others[10]))]
     session, identity, before = others[14], others[15:20], others[20]
     words = [os.fsdecode(word) for word in args]
+    if words[1:2] == ["--addr-no-randomize"]:  # of `setarch`; what is forked is laid out alike anyway
+        words = words[2:]
     own = next((own for own in _OURS if words[: len(own)] == own), None)
     environment = dict(os.environ) if env is None else dict(os.fsdecode(pair).split("=", 1) for pair in env)
     is_usual = len(kept) == 1 and not before and identity == (-1, None, None, None, -1)

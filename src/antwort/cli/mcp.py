@@ -20,10 +20,11 @@ from antwort.server.mcp.stdio import StdioServer, taken_streams
 @config_options
 @click.pass_context
 def mcp(ctx: click.Context, /, *, tenant: str, no_probe: bool) -> None:
-    """Be an MCP server on standard input and output: the functions are its tools.
+    """Be an MCP server on standard input and output.
 
-    It is for clients that start it themselves. Nothing but the protocol is written to standard output; what is logged,
-    and what functions print, goes to standard error. Where a server runs already, clients can use its /mcp instead.
+    The functions are its tools. It is for clients that start it themselves. Nothing but the protocol is written to
+    standard output; what is logged, and what functions print, goes to standard error. Where a server runs already,
+    clients can use its /mcp instead.
     """
     _serve(load(ctx), tenant, probe=not no_probe)
 
