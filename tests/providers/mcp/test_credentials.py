@@ -57,6 +57,18 @@ def test_a_token_is_got_once_and_kept(tmp_path: Path) -> None:
     assert server.calls == [(1, 2), (1, 2)]
 
 
+@pytest.mark.parametrize("seconds", [10**400, -1, True, "x"])
+def test_a_token_lasts_however_long_its_authority_says(tmp_path: Path, seconds: object) -> None:
+    authority = Authority(*[{"access_token": TOKEN, "expires_in": seconds}] * 9)
+    with (
+        running_server(token=TOKEN) as server,
+        on_socket(authority) as url,
+        staged(tmp_path, ["Hi."], settings=settings(server, url)) as stage,
+    ):
+        listed: Any = create(stage, False, input="?", tools=[CALC]).to_dict()["output"]
+        assert listed[0]["tools"]
+
+
 @pytest.mark.parametrize("first", ["refused", "over"])
 def test_a_token_that_is_no_longer_good_is_replaced(tmp_path: Path, first: str) -> None:
     old = (
@@ -89,11 +101,11 @@ def test_a_server_without_a_token_costs_its_own_tools(tmp_path: Path) -> None:
 
 
 def test_headers_name_the_caller(tmp_path: Path) -> None:
-    tenants = {"secret-a": "a", "secret-b": "b c\r\nx-y: z"}
+    tenants = {"secret-a": "a", "secret-b": "b c\r\nx-y: z", "secret-c": " a"}
     keys = {"api_keys": [{"id": key, "key": key, "tenant": tenant} for key, tenant in tenants.items()]}
     with running_server() as server:
         own = {"url": server.url, "headers": {"X-Caller": "{tenant}/{subject}"}}
-        with staged(tmp_path, ["Hi."] * 2, settings={"servers": {"calc": own}}, auth=keys) as stage:
+        with staged(tmp_path, ["Hi."] * 3, settings={"servers": {"calc": own}}, auth=keys) as stage:
             for key in tenants:
                 stage.client(key).responses.create(model="scripted", input="?", tools=[CALC])
-        assert {headers["x-caller"].partition("/")[0] for headers in server.headers} == {"a", "b c%0D%0Ax-y: z"}
+        assert {headers["x-caller"].partition("/")[0] for headers in server.headers} == {"a", "b c%0D%0Ax-y: z", "%20a"}

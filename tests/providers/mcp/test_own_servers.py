@@ -59,6 +59,16 @@ def test_a_label_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         assert error.value.param == "tools[0].server_url"
 
 
+def test_a_check_says_why_a_program_has_ended(tmp_path: Path) -> None:
+    async def examined() -> list[str]:
+        program = {"command": ["sh", "-c", "echo 'it has no key' >&2; exit 1"]}
+        provider = Mcp.from_settings({"servers": {"calc": program}})
+        async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[provider]):
+            return [*await provider.examine()]
+
+    assert asyncio.run(examined()) == ["servers.calc: The program of the server has ended. It said: it has no key"]
+
+
 def test_a_check_names_allowed_tools_that_a_server_does_not_have(tmp_path: Path) -> None:
     async def examined(settings: JSON) -> list[str]:
         provider = Mcp.from_settings({"servers": {"calc": settings}})

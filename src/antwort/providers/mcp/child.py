@@ -56,6 +56,11 @@ class ChildServer(McpPeer):
         self._starting = SingleFlight(self._start)
         self._running: _Running | None = None
 
+    @property
+    def last_words(self) -> str:
+        """What the program has said of itself last, on its standard error: for its operator alone."""
+        return "" if self._running is None else self._running.last_words
+
     @override
     async def asks_within(self) -> bool:
         return True
@@ -109,6 +114,7 @@ class _Running:
         self._within: dict[int, tuple[asyncio.Timeout, Within | None]] = {}
         self._answering: set[asyncio.Task[None]] = set()
         self._noted = 0
+        self.last_words = ""
         self.is_over = False
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read())
@@ -245,7 +251,8 @@ class _Running:
             *lines, rest = (rest + piece).split(b"\n")
             rest = rest[:_LONGEST_LINE]
             for line in lines[: max(0, _MOST_LINES - self._noted)]:
-                self._note(one_line(line[:_LONGEST_LINE].decode(errors="replace")))
+                self._note(_words(line))
+            self.last_words = next(filter(None, map(_words, reversed(lines[-_MOST_LINES:]))), self.last_words)
 
     def _note(self, text: str) -> None:
         if self._noted < _MOST_LINES:
@@ -255,6 +262,10 @@ class _Running:
 
 def _gone() -> McpHttpError:
     return McpHttpError("The program of the server has ended.")
+
+
+def _words(line: bytes) -> str:
+    return one_line(line[:_LONGEST_LINE].decode(errors="replace"))
 
 
 def _kill_group(process: ChildProcess) -> None:

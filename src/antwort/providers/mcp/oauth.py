@@ -12,6 +12,8 @@ from antwort.providers.mcp.errors import McpHttpError
 
 _PATIENCE = 10.0
 _LARGEST = 256 * 1024
+_LONGEST = 1e9
+"""Seconds for which a token is kept at most: some say numbers that no clock has."""
 _EARLY = 30.0
 """Seconds before its end in which a token is not used any more."""
 
@@ -72,5 +74,5 @@ class ClientTokens:
             token = seconds = None
         if answer.status != 200 or not isinstance(token, str) or not token.isascii() or not token.isprintable():
             raise McpHttpError(f"The authorization server of the MCP server gives no token ({answer.status}).")
-        lasts = float(seconds) if isinstance(seconds, int | float) else math.inf
+        lasts = min(seconds, _LONGEST) if isinstance(seconds, int | float) else _LONGEST
         self._token, self._ends = token, monotonic() + max(0.0, lasts - _EARLY)

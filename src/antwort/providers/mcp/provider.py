@@ -185,7 +185,9 @@ class Mcp(Provider[McpSettings]):
             try:
                 names = [tool.name for tool in await self._tools(place, Context(_NOBODY))]
             except (McpError, OutboundError) as error:
-                problems.append(f"servers.{label}: {error}")
+                child = self._programs[label].connection if label in self._programs else None
+                words = child.last_words if isinstance(child, ChildServer) else ""
+                problems.append(f"servers.{label}: {error}" + (f" It said: {words}" if words else ""))
                 continue
             known = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
             problems += [
@@ -304,7 +306,8 @@ def _filled(value: SecretStr, ctx: Context) -> str:
     """Return a header with what it says of the caller: as a URL would have it, so that nobody can write more."""
     text = value.get_secret_value()
     for name, own in (("{tenant}", ctx.tenant), ("{subject}", ctx.subject)):
-        text = text.replace(name, quote(own, safe="@:+ "))
+        # A header loses spaces at its ends: who has some in his name would be another then.
+        text = text.replace(name, quote(own, safe="@:+ " if own == own.strip() else "@:+"))
     return text
 
 
