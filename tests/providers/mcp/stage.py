@@ -96,6 +96,7 @@ def on_socket(app: ASGIApp) -> Iterator[str]:
     """Serve an app on a free port; give its address."""
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
+        listening.listen()  # whoever comes before the server has started waits, and is not refused
         server = uvicorn.Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=lambda: asyncio.run(server.serve([listening])))
         thread.start()
@@ -176,7 +177,7 @@ def staged(
     tmp_path: Path, steps: Iterable[Any], *, allow: Iterable[str] = ("127.0.0.1",), **options: Any
 ) -> Iterator[Served]:
     """Serve an app that may reach servers of this machine."""
-    settings = options.pop("settings", {})
+    settings = {"list_timeout": 120, **options.pop("settings", {})}
     section = {"mcp": {"enabled": True, "settings": settings}, **options.pop("section", {})}
     with served(tmp_path, steps, section=section, outbound={"allow": [*allow]}, **options) as stage:
         yield stage
