@@ -45,6 +45,7 @@ UNREAD = {
     "body:prompt",  # templates of OpenAI's, which are refused; and the text of /v1/completions
     "body:prompt.id",
     "POST /v1/containers/{container_id}/files body:file",  # the bytes themselves
+    "POST /mcp body:id",  # the number of a message
     "tool computer_use_preview.environment",
     "tool shell.environment",
     "tool shell.environment.file_ids",  # refused

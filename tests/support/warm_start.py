@@ -109,8 +109,14 @@ def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
             stdin=subprocess.DEVNULL,
             pass_fds=[theirs.fileno()],
         )
-    atexit.register(ours.close)
+    atexit.register(_end, ours, process)
     return ours, process
+
+
+def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
+    requests.close()
+    process.kill()
+    process.wait()
 
 
 # --- in that process -------------------------------------------------------------------------------------------------
