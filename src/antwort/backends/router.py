@@ -313,7 +313,7 @@ class ModelRouter:
             told = f": {known.problem.message}" if known.problem.code == UNREACHABLE else " at the moment."
             raise ServiceUnavailableError(
                 f"The request names no model, and the backend '{route.backend.name}' cannot be asked for one{told}"
-                " Name a model, or try again later.",
+                " See that its server runs and that its URL is right, or name a model.",
                 code=UNAVAILABLE,
             )
         raise NotFoundError(

@@ -37,6 +37,15 @@ for line in sys.stdin:
             say(id=f"p{ping}", method="ping")
         say(id=number, result={})
         time.sleep(1000)
+    elif method == "late":
+        late = number
+    elif method == "settle":
+        say(id=late, result={})
+        say(id=number, result={})
+    elif method == "question":
+        say(id="q", method="elicitation/create", params={"message": "Which?", "requestedSchema": {}})
+        answer = json.loads(next(line for line in sys.stdin if '"q"' in line))
+        say(id=number, result=answer["result"])
     elif method == "deaf":
         time.sleep(1000)
 """
@@ -100,3 +109,20 @@ async def test_a_program_that_asks_and_does_not_read_is_answered_so_much_and_no_
         await ask(child, "pings")
         assert child._running is not None
         assert len(child._running._answering) <= 100
+
+
+async def test_nobody_is_asked_for_a_call_that_was_given_up_before(tmp_path: Path) -> None:
+    async def user(_params: JSON) -> JSON:
+        return {"action": "accept", "content": {}}
+
+    async def asked() -> str:
+        answer = await child._ask_greeted("question", {}, {}, 60, within=user)
+        return str(answer["action"])
+
+    async with server(tmp_path) as child:
+        assert await asked() == "accept"
+        with pytest.raises(McpError, match="did not answer within"):
+            await ask(child, "late", 0.02)
+        assert await asked() == "decline"
+        await ask(child, "settle")
+        assert await asked() == "accept"

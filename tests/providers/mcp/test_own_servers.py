@@ -59,14 +59,29 @@ def test_a_label_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         assert error.value.param == "tools[0].server_url"
 
 
-def test_a_check_says_why_a_program_has_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("command", "problem"),
+    [
+        (
+            ["sh", "-c", "echo 'it has no key' >&2; exit 1"],
+            "The program of the server has ended. It said: it has no key",
+        ),
+        (
+            ["nope"],
+            (
+                "The program of the server cannot be found. "
+                "There is no 'nope' that can be run; install it, or give its path."
+            ),
+        ),
+    ],
+)
+def test_a_check_says_why_a_program_cannot_be_asked(tmp_path: Path, command: list[str], problem: str) -> None:
     async def examined() -> list[str]:
-        program = {"command": ["sh", "-c", "echo 'it has no key' >&2; exit 1"]}
-        provider = Mcp.from_settings({"servers": {"calc": program}})
+        provider = Mcp.from_settings({"servers": {"calc": {"command": command}}})
         async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[provider]):
             return [*await provider.examine()]
 
-    assert asyncio.run(examined()) == ["servers.calc: The program of the server has ended. It said: it has no key"]
+    assert asyncio.run(examined()) == [f"servers.calc: {problem}"]
 
 
 def test_a_check_names_allowed_tools_that_a_server_does_not_have(tmp_path: Path) -> None:

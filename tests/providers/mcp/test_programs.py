@@ -113,4 +113,4 @@ def test_a_program_that_cannot_be_started_costs_its_own_tools(tmp_path: Path) ->
     with staged(tmp_path, ["Well."], settings=settings) as stage:
         response = create(stage, False, input="Hi", tools=[TOOL])
         assert items(response)[0]["tools"] == []
-        assert items(response)[0]["error"] == "The program of the server has ended."
+        assert items(response)[0]["error"] == "The program of the server cannot be found."

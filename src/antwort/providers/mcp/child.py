@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import os
+import shutil
 import signal
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -55,11 +56,15 @@ class ChildServer(McpPeer):
         self._program = program
         self._starting = SingleFlight(self._start)
         self._running: _Running | None = None
+        self._is_missing = False
 
     @property
-    def last_words(self) -> str:
-        """What the program has said of itself last, on its standard error: for its operator alone."""
-        return "" if self._running is None else self._running.last_words
+    def cause(self) -> str:
+        """Why it cannot be asked, as far as is known: for its operator alone, as it tells what is on this machine."""
+        if self._is_missing:
+            return f"There is no '{self._program.command[0]}' that can be run; install it, or give its path."
+        words = "" if self._running is None else self._running.last_words
+        return words and f"It said: {words}"
 
     @override
     async def asks_within(self) -> bool:
@@ -86,10 +91,15 @@ class ChildServer(McpPeer):
             await self._running.end()
         program = self._program
         own = {name: value for name in _INHERITED if (value := os.environ.get(name)) is not None}
+        environment = {**own, **program.environment}
+        if not await asyncio.to_thread(_is_there, program.command[0], environment, program.folder):
+            self._running, self._is_missing = None, True
+            raise McpHttpError("The program of the server cannot be found.")
+        self._is_missing = False
         try:
             process = await ChildProcess.start(
                 tied(program.command),
-                environment={**own, **program.environment},
+                environment=environment,
                 cwd=program.folder,
                 start_new_session=True,
             )
@@ -112,6 +122,8 @@ class _Running:
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[JSON]] = {}
         self._within: dict[int, tuple[asyncio.Timeout, Within | None]] = {}
+        self._left: set[int] = set()
+        """Requests that nobody awaits any more, and that the program has not answered: it may still ask for them."""
         self._answering: set[asyncio.Task[None]] = set()
         self._noted = 0
         self.last_words = ""
@@ -142,7 +154,8 @@ class _Running:
                 await self._write(request_body(number, method, params))
                 return result_of(await answer)
         except (TimeoutError, asyncio.CancelledError) as error:
-            del self._asked[number]  # nobody awaits it any more
+            del self._asked[number]
+            self._left.add(number)
             self._put(request_body(None, "notifications/cancelled", {"requestId": number}))
             if isinstance(error, TimeoutError):
                 raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
@@ -220,8 +233,10 @@ class _Running:
             self._note("a line that is no message")
             return
         if "method" not in message:
-            number = message.get("id")
-            answer = self._asked.get(number) if isinstance(number, int) else None
+            if not isinstance(number := message.get("id"), int):
+                return
+            self._left.discard(number)
+            answer = self._asked.get(number)
             if answer is not None and not answer.done():
                 answer.set_result(message)
         elif message.get("id") is not None and len(self._answering) < _MOST_ANSWERS:
@@ -230,10 +245,13 @@ class _Running:
             task.add_done_callback(self._answering.discard)
 
     async def _answer(self, asked: JSON) -> None:
-        """Answer what the program asks: the user of the one call that is under way, if it is one."""
+        """Answer what the program asks: the user of the one call that is under way, if it is one.
+
+        Messages do not say for which call they are, and another user's may not be asked for one that was given up.
+        """
         answer: JSON = {"jsonrpc": "2.0", "id": asked["id"]}
         params = asked.get("params")
-        clock, within = next(iter(self._within.values())) if len(self._within) == 1 else (None, None)
+        clock, within = next(iter(self._within.values())) if self._is_one_call else (None, None)
         if asked["method"] == "ping":
             answer["result"] = {}
         elif asked["method"] != METHOD:
@@ -243,6 +261,10 @@ class _Running:
         else:
             answer["result"] = await asked_within(clock, within, params)
         await self._write(msgspec.json.encode(answer))
+
+    @property
+    def _is_one_call(self) -> bool:
+        return len(self._within) == 1 and not self._left
 
     async def _log(self) -> None:
         """Log what the program says of itself, as far as that is little."""
@@ -258,6 +280,12 @@ class _Running:
         if self._noted < _MOST_LINES:
             self._noted += 1
             logger.info("MCP server %s: %s", self._program.label, text)
+
+
+def _is_there(command: str, environment: Mapping[str, str], folder: Path | None) -> bool:
+    """Tell whether a program can be found: else what begins it would say so, and name itself."""
+    where = command if "/" not in command or folder is None else str(folder / command)
+    return shutil.which(where, path=environment.get("PATH")) is not None
 
 
 def _gone() -> McpHttpError:

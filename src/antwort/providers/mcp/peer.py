@@ -1,6 +1,7 @@
 """What connections to servers have in common, whichever way their messages go."""
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from time import monotonic
 from typing import NamedTuple
@@ -51,7 +52,7 @@ class ToolRequest(NamedTuple):
         return {"name": self.name, "arguments": self.arguments}
 
 
-class McpPeer:
+class McpPeer(ABC):
     """Asks one server."""
 
     async def list_page(self, cursor: str | None, seconds: float) -> JSON:
@@ -75,18 +76,19 @@ class McpPeer:
         """Call a tool of a server that asks `within` its answer, and return the result."""
         return await self._ask_greeted("tools/call", request.params, request.headers, seconds, within=within)
 
+    @abstractmethod
     async def asks_within(self) -> bool:
         """Tell whether the server asks while it works, if it does: an older one."""
-        raise NotImplementedError
 
+    @abstractmethod
     async def close(self) -> None:
         """End what there is of it."""
 
+    @abstractmethod
     async def _ask_greeted(
         self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, *, within: Within | None = None
     ) -> JSON:
         """Ask a server that is greeted before if it has to be."""
-        raise NotImplementedError
 
 
 async def asked_within(clock: asyncio.Timeout, within: Within, params: JSON) -> JSON:

@@ -186,8 +186,8 @@ class Mcp(Provider[McpSettings]):
                 names = [tool.name for tool in await self._tools(place, Context(_NOBODY))]
             except (McpError, OutboundError) as error:
                 child = self._programs[label].connection if label in self._programs else None
-                words = child.last_words if isinstance(child, ChildServer) else ""
-                problems.append(f"servers.{label}: {error}" + (f" It said: {words}" if words else ""))
+                cause = child.cause if isinstance(child, ChildServer) else ""
+                problems.append(f"servers.{label}: {error} {cause}".rstrip())
                 continue
             known = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
             problems += [
