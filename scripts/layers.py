@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 LAYERS = {
-    "cli/": "commands; each is imported when it is called",
+    "cli/": "commands, each imported when it is called, and the processes of a server",
     "testing/": "the provider kit, served apps, the pytest plug-in; public",
     "app.py": "the composition root: configuration → parts → ASGI app",
     "server/": "HTTP and WebSocket: the gate, router, endpoints, server-sent events, connections, OpenAPI, listening",
@@ -53,7 +53,6 @@ LAYERS = {
         "the one HTTP/1.1 client, with the limits of every answer: model servers, services and "
         "strangers' hosts are asked by it, through proxies too"
     ),
-    "workers/": "several processes as one server: who starts them, and what they say to each other",
     "text/": (
         "text that strangers wrote, made safe to show to a model; regular expressions of models, which "
         "hold nobody up; parts of large values, found while they stream by"
@@ -61,7 +60,7 @@ LAYERS = {
     "concurrency/": (
         "queues in which tenants take turns, worker threads, contained tasks, deadlines and stragglers, "
         "work that is done to its end, closing in time, work done once for all who wait, much work on a thread, "
-        "other programs"
+        "other programs, what the processes of one server say to each other"
     ),
     "errors.py": "the tree of errors",
     "types.py": "the types of JSON",

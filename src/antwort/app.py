@@ -19,6 +19,7 @@ from antwort.backends.build import AllowedTools
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.load import ServerLoad
+from antwort.concurrency.peers import Peers
 from antwort.concurrency.slots import Queues
 from antwort.concurrency.undisturbed import Closing
 from antwort.config import (
@@ -69,7 +70,6 @@ from antwort.storage.urls import database_url, is_postgres, sqlite_path, why_one
 from antwort.storage.variables import StoredValues
 from antwort.wire.requests import decode_create
 from antwort.wire.responses import ResponseObject
-from antwort.workers.peers import Peers
 
 logger = logging.getLogger(__name__)
 

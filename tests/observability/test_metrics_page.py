@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from antwort.concurrency.peers import Mailbox, Peers
 from antwort.observability import Metrics, MetricsPage
-from antwort.workers.peers import Mailbox, Peers
 
 
 @pytest.fixture
@@ -46,7 +46,7 @@ async def test_of_several_workers_each_series_has_its_worker(peers: list[Peers])
 
 
 async def test_a_worker_that_does_not_answer_is_missing(peers: list[Peers], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("antwort.workers.peers._PATIENCE", 0.01)
+    monkeypatch.setattr("antwort.concurrency.peers._PATIENCE", 0.01)
     body, _ = await MetricsPage(Metrics("1.0"), peers[0]).render(None)
     assert b'worker="0"' in body
     assert b'worker="1"' not in body

@@ -11,6 +11,7 @@ import msgspec
 from typing_extensions import override
 
 from antwort.app import Antwort
+from antwort.concurrency.peers import Peers
 from antwort.config import Config
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.engine.plan import Plan, Shown
@@ -19,7 +20,6 @@ from antwort.server.http.sse import DONE, frame
 from antwort.testing import LintedStream, ScriptedBackend, Turn, lint_response, lint_stream
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
-from antwort.workers.peers import Peers
 
 TENANT = ANONYMOUS_TENANT
 SEARCH = Hosted(

@@ -17,6 +17,7 @@ from tests.runs.processes import ServerProcess
 from tests.runs.steady_model import steady_model
 
 from antwort.app import Antwort
+from antwort.concurrency.peers import Mailbox, Peers
 from antwort.config import Config
 from antwort.context import Context
 from antwort.engine.output import coalescer
@@ -24,7 +25,6 @@ from antwort.functions import FunctionSpec
 from antwort.runs import local
 from antwort.testing import Gate, RunningApp, ScriptedBackend, call, lint_response, lint_stream, running, turn
 from antwort.types import JSON
-from antwort.workers.peers import Mailbox, Peers
 
 PATIENCE = 60.0
 

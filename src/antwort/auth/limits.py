@@ -11,10 +11,10 @@ from msgspec import Struct
 from starlette.datastructures import Headers
 
 from antwort.auth.base import KEY_HEADERS, Chain, credential
+from antwort.concurrency.peers import Peers
 from antwort.config import RateConfig
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, RateLimitError
-from antwort.workers.peers import Peers
 
 NOTHING: Mapping[str, str] = {}
 MAX_BUCKETS = 100_000

@@ -19,10 +19,10 @@ from antwort.backends.detection import (
     service_not_used,
 )
 from antwort.cli.options import setting
+from antwort.concurrency.peers import Peers
 from antwort.config import DEMO, BackendConfig, Config, LoadedConfig
 from antwort.errors import ConfigError
 from antwort.sandbox.mounts import MountSpace
-from antwort.workers.peers import Peers
 
 NAME = "default"
 """The name of a backend that the configuration does not name."""

@@ -21,6 +21,7 @@ from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
 from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, keep_looking, probe_option
 from antwort.cli.options import configured, log_options, setting
 from antwort.cli.running_server import announced, callable_url
+from antwort.cli.supervisor import Supervisor, Worker, stopping_signals
 from antwort.concurrency.contained_tasks import end_tasks, left_behind
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
@@ -29,7 +30,6 @@ from antwort.observability.logs import is_read_by_people
 from antwort.sandbox.mounts import MountSpace
 from antwort.server.http.serve import Server, bind, bind_many, raise_limit
 from antwort.storage.claims import claimed
-from antwort.workers.supervisor import Supervisor, Worker, stopping_signals
 
 logger = logging.getLogger(__name__)
 _SPARE = 5.0

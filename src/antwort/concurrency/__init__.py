@@ -1,1 +1,1 @@
-"""How work shares the event loop and threads: slots, worker threads, tasks, and work done once for many."""
+"""How work shares the event loop, threads and processes: slots, worker threads, tasks, work done once for many."""

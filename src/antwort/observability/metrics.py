@@ -14,10 +14,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 from typing_extensions import override
 
+from antwort.concurrency.peers import Peers
 from antwort.concurrency.slots import Queue, Queues
 from antwort.errors import DefinitionError
 from antwort.observability.quick_metrics import QuickCounter, QuickHistogram
-from antwort.workers.peers import Peers
 
 DURATION_BUCKETS = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0,

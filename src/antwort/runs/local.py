@@ -16,6 +16,7 @@ import msgspec
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.concurrency.large_work import is_large
+from antwort.concurrency.peers import Peers
 from antwort.concurrency.slots import Queues
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found
@@ -50,7 +51,6 @@ from antwort.storage.base import (
 from antwort.storage.sql.responses import WORKER
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
-from antwort.workers.peers import Peers
 
 logger = logging.getLogger(__name__)
 

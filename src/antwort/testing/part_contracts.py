@@ -9,14 +9,20 @@ from typing import Any, ClassVar
 
 from aiohttp import web
 
-from antwort.backends.base import UNFINISHED, ModelRequest, WholeTurn
-from antwort.backends.http.remote import RemoteBackend
-from antwort.errors import APIError, BadGatewayError, NotFoundError, RateLimitError
-from antwort.files.base import Blobs
-from antwort.sandbox import Sandbox, SandboxLimits
+from antwort.backends.base import WholeTurn
+from antwort.errors import APIError, NotFoundError, RateLimitError
+from antwort.extensions import (
+    UNFINISHED,
+    BadGatewayError,
+    Blobs,
+    ModelRequest,
+    RemoteBackend,
+    Sandbox,
+    SandboxLimits,
+    Usage,
+)
 from antwort.testing.script import Turn, call, turn
 from antwort.types import JSON
-from antwort.wire.responses import Usage
 
 _TOOL: JSON = {
     "type": "function",

@@ -11,31 +11,29 @@ from typing import ClassVar, TypeVar
 from uuid import UUID
 
 from antwort.context import Context
-from antwort.outbound import Outbound
-from antwort.search.base import (
-    EmbeddingClient,
-    NoCollection,
-    Reranker,
-    SearchEngine,
-    SearchError,
-    Unavailable,
-    WrongDimensions,
-)
-from antwort.search.filters import matches
-from antwort.search.vectors import (
+from antwort.extensions import (
     Chunk,
     CompareOp,
     Comparison,
     Compound,
     Count,
+    EmbeddingClient,
     Filter,
     Hit,
+    NoCollection,
     Query,
+    Reranker,
     Scalar,
+    SearchEngine,
+    SearchError,
+    Unavailable,
     VectorDatabase,
+    WrongDimensions,
     collection_name,
+    matches,
     shared_collection_name,
 )
+from antwort.outbound import Outbound
 
 C = TypeVar("C")
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from antwort.workers.peers import Mailbox, Peers
+from antwort.concurrency.peers import Mailbox, Peers
 
 
 @pytest.fixture
@@ -79,7 +79,7 @@ async def test_who_cannot_answer_is_missing(three: list[Peers], caplog: pytest.L
 async def test_who_does_not_answer_is_not_waited_for_for_long(
     three: list[Peers], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("antwort.workers.peers._PATIENCE", 0.01)
+    monkeypatch.setattr("antwort.concurrency.peers._PATIENCE", 0.01)
     assert await three[0].ask("size") == {}  # nobody reads
 
 

@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Sequence
 from msgspec import Struct
 
 from antwort.concurrency.backoff import Backoff
-from antwort.workers.peers import Mailbox, Peers
+from antwort.concurrency.peers import Mailbox, Peers
 
 logger = logging.getLogger(__name__)
 

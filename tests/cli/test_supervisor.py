@@ -10,7 +10,7 @@ from tests.cli.terminals import hangups
 WITHOUT_PROCESSES = """
 import errno, logging, os, socket, subprocess, sys
 from antwort.concurrency.backoff import Backoff
-from antwort.workers import supervisor
+from antwort.cli import supervisor
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 supervisor._RESTARTS = Backoff(0.001, 10.0)
@@ -29,7 +29,7 @@ sys.exit(supervisor.Supervisor([socket.socket()], print).run())
 WITHOUT_EARS = """
 import os, signal, socket, subprocess, sys
 from antwort.concurrency.backoff import Backoff
-from antwort.workers import supervisor
+from antwort.cli import supervisor
 
 DEAF = '''
 import signal, time
