@@ -17,7 +17,8 @@ from antwort.wire.ids import new_id
 
 APPROVAL_REQUEST, APPROVAL_RESPONSE = "mcp_approval_request", "mcp_approval_response"
 """The items by which a call is approved. They are for clients: models read the call and its output."""
-_FOR_CLIENTS = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, "mcp_list_tools"})
+LISTED = "mcp_list_tools"
+_FOR_CLIENTS = frozenset({APPROVAL_REQUEST, APPROVAL_RESPONSE, LISTED})
 """Items that no model reads; what a server has, it is offered as functions."""
 Recall = Mapping[str, Sequence[JournalEntry]]
 """Responses that can be continued although nobody stores them: all that was read and said, by response id."""

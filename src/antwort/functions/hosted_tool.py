@@ -194,6 +194,8 @@ class OpenedFunction(msgspec.Struct, frozen=True):
 
     It has to find out what came of them: they may have been made.
     """
+    changed: bool = False
+    """Whether it is described otherwise than when somebody was asked about a call of it: he is asked again then."""
 
 
 class OpenedItem(msgspec.Struct, frozen=True):
@@ -205,6 +207,8 @@ class OpenedItem(msgspec.Struct, frozen=True):
     arriving: Mapping[str, Any] = {}
     """Fields that `output_item.added` has with these values."""
     events: Sequence[ItemEvent] = ()
+    renews: bool = False
+    """Whether it takes the place of an earlier one: a response that goes on after a pause shows it, too."""
 
 
 class OpenedTool(msgspec.Struct, frozen=True):

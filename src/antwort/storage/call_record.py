@@ -122,7 +122,7 @@ class CallRecord(Struct, omit_defaults=True):
     def wait(self, suspension: Suspension) -> None:
         """Wait for something: since now, and until its time is up if not for ever."""
         now, seconds = time.time(), suspension.expires_in
-        self.waiting, self.waiting_since = suspension, int(now)
+        self.waiting, self.waiting_since, self.approved = suspension, int(now), False
         self.expires_at = int(now + seconds) if seconds is not None and seconds < _FOR_EVER else None
 
     def approve(self) -> None:

@@ -120,7 +120,8 @@ def test_a_background_run_waits_with_its_credentials_sealed(tmp_path: Path, appr
         kinds = [item["type"] for item in response["output"]]
         assert kinds == ["mcp_list_tools", "mcp_approval_request", *(["mcp_call"] if approve else []), "message"]
         assert server.calls == (["it"] if approve else [])
-        assert server.methods.count("tools/list") == 1
+        # A tool whose call was approved may have changed meanwhile.
+        assert server.methods.count("tools/list") == 2
         assert stage.resume(response_id).response["output"] == response["output"]
 
 

@@ -47,4 +47,5 @@ async def test_a_hosted_tool_of_an_agent(tmp_path: Path, *, stream: bool, asks: 
                 assert (await Runner.run(agent, "Forget it!")).final_output == "Done."
         assert seen == (["forget"] if asks else [])
         assert server.calls == (["it"] if approve or not asks else [])
-        assert server.methods.count("tools/list") == 1
+        # A tool whose call was approved may have changed meanwhile.
+        assert server.methods.count("tools/list") == (2 if asks and approve else 1)

@@ -31,7 +31,8 @@ def test_a_client_carries_the_request_back(tmp_path: Path, *, stream: bool, appr
         third = create(stage, stream, input=history, tools=tools, store=False)
         assert types(third) == ["message"]
         assert server.calls == (["it"] if approve else [])  # what was approved once is not made again
-        assert server.methods.count("tools/list") == 1
+        # A tool whose call was approved may have changed meanwhile.
+        assert server.methods.count("tools/list") == (2 if approve else 1)
 
 
 @pytest.mark.parametrize("change", ["arguments", "name", "server_label", "id"])

@@ -90,6 +90,10 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             step = life.go_on(record, call.target)
             if step is NextStep.WAIT:
                 self._waiting.add(position)
+            elif step is NextStep.ASK_AGAIN and call.target is not None:
+                entry.call, entry.mark = None, "for_clients"  # it is asked behind what was shown meanwhile
+                life.journal.change(position)
+                self._asking(record, call.target)
             elif step is NextStep.GO_ON:
                 again.append([call])
             elif step is NextStep.BEGIN:
@@ -225,7 +229,11 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         record = CallRecord(call.call_id, name, arguments, life.totals.turns)
         if not asks or target is None or refusal is not None:
             return self._shown(self._noted(record, target, refusal))
-        life.ask_approval(record, target)
+        return self._asking(record, target)
+
+    def _asking(self, record: CallRecord, target: Target) -> ServerCall:
+        """Take a call into the journal that waits for an approval, and ask for it."""
+        self._life.ask_approval(record, target)
         begun = self._noted(record, target, approval=record.question)
         self._waiting.add(begun.position)
         return begun
@@ -302,8 +310,11 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 continue
             name = body["name"] if approved.target is None else approved.target.name
             record = CallRecord(question.call_id, name, body["arguments"], said_before=question.call_id in said)
-            call = self._noted(record, approved.target, approval=question.id)
             answer = QuestionAnswer(question)
+            if answer.approved and approved.confirmed and approved.target is not None and approved.target.has_changed:
+                self._asking(record, approved.target)
+                continue
+            call = self._noted(record, approved.target, approval=question.id)
             if not answer.approved:
                 self._end(call, answer.result(), {})
             elif not approved.confirmed:

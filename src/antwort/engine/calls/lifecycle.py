@@ -82,6 +82,8 @@ class NextStep(Enum):
     """The answer is its result."""
     BEGIN = "begin"
     """It is approved, and was not made yet."""
+    ASK_AGAIN = "ask_again"
+    """It is approved, but what it calls is not what it was then."""
     GO_ON = "go_on"
     """It is executed again, and finds what it has begun."""
     INTERRUPT = "interrupt"
@@ -166,7 +168,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
                 return NextStep.END
             apply_answer(record, answer)
         if record.state is CallState.APPROVED:
-            return NextStep.BEGIN
+            return NextStep.ASK_AGAIN if target is not None and target.has_changed else NextStep.BEGIN
         resumes = target is not None and target.spec is not None and target.spec.resumes
         return NextStep.GO_ON if resumes or is_repeatable(target) else NextStep.INTERRUPT
 
@@ -484,6 +486,10 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
                 interrupt(call.entry, life.emitter)
                 await self._store(call.position)
                 return _result(record)
+            if step is NextStep.ASK_AGAIN:
+                life.ask_approval(record, target)
+                await self._store(call.position)
+                raise SuspendedError(Suspension("calls"))
             if step is NextStep.BEGIN:
                 record.begin()
                 if not is_repeatable(target):

@@ -13,6 +13,7 @@ from antwort.engine.calls.lifecycle import NESTED
 from antwort.engine.history import (
     APPROVAL_REQUEST,
     APPROVAL_RESPONSE,
+    LISTED,
     answered_calls,
     resumable_calls,
     waiting_calls,
@@ -28,6 +29,8 @@ from antwort.wire.ids import new_id
 from antwort.wire.responses import ResponseObject
 
 _OUTPUT = "function_call_output"
+_GOES_ON = frozenset({"reasoning", LISTED})
+"""Types of items that only a response that goes on has, besides messages and calls."""
 
 
 class Continued(Struct, frozen=True):
@@ -310,12 +313,13 @@ def _asked(item: JSON, questions: Iterable[Question], param: str) -> Question:
 def _verdicts(entries: Iterable[JournalEntry]) -> dict[str, tuple[str, JSON]]:
     """Return what an input says about calls to approve, by question, with the parameter.
 
-    What the model has gone on from already is over: it stands in a history that the client keeps itself.
+    What the model has gone on from already is over: it stands in a history that the client keeps itself. So is what was
+    asked again since, as tools were listed anew.
     """
     verdicts: dict[str, tuple[str, JSON]] = {}
     for index, entry in enumerate(entries):
         item = entry.item
-        if item.get("role") == "assistant" or item["type"] == "reasoning" or item["type"].endswith("_call"):
+        if item.get("role") == "assistant" or item["type"] in _GOES_ON or item["type"].endswith("_call"):
             verdicts.clear()
         if item["type"] == APPROVAL_RESPONSE:
             question_id, param = str(item["approval_request_id"]), f"input[{index}]"

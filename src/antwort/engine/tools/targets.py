@@ -101,6 +101,11 @@ class Target(msgspec.Struct, frozen=True):
         return None if self.opened is None else f"{self.opened.label}.{self.opened.name}"
 
     @property
+    def has_changed(self) -> bool:
+        """Tell whether it is described otherwise than when somebody was asked about a call of it."""
+        return self.opened is not None and self.opened.changed
+
+    @property
     def is_direct(self) -> bool:
         """Tell whether the model may call it."""
         return self.callers is None or DIRECT in self.callers

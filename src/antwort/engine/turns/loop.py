@@ -182,8 +182,8 @@ class Loop:
         response.status = "in_progress"
         if self._sink is not None:
             self._tell_begin()
-        if self.plan.opened and not self._earlier.resumed:
-            for opened in self.plan.opened:
+        for opened in self.plan.opened:
+            if opened.renews or not self._earlier.resumed:
                 self.journal.note(JournalEntry("output", self.emitter.opened(opened), mark="for_clients"))
         if response.background:
             self.journal.tell(response)

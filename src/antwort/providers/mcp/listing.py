@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +12,7 @@ from antwort.providers.mcp.errors import McpError, McpProtocolError
 from antwort.providers.mcp.peer import McpPeer, ServerTime
 
 LIST = "mcp_list_tools"
+APPROVAL, VERDICT = "mcp_approval_request", "mcp_approval_response"
 _NAME = re.compile(r"[\w./:-]{1,128}", re.ASCII)
 _MOST_PAGES = 100
 _LONGEST_DESCRIPTION = 8_192
@@ -71,6 +72,10 @@ class ListedTool(Struct, frozen=True):
         marked = {name: part.get("x-mcp-header") for name, part in found if isinstance(part, dict)}
         return {name: mark for name, mark in marked.items() if isinstance(mark, str) and _NAME.fullmatch(mark)}
 
+    def is_described_as(self, other: "ListedTool") -> bool:
+        """Tell whether another one says the same of what it does and takes."""
+        return (self.description, self.schema) == (other.description, other.schema)
+
     def shown(self) -> JSON:
         """Return it as an item shows it."""
         return {
@@ -114,28 +119,83 @@ def _seconds(milliseconds: Any) -> float:
     return min(milliseconds, _LONGEST_FRESH) / 1000  # an integer may be larger than any float
 
 
-def list_item(label: str, tools: Sequence[ListedTool], error: McpError | None = None) -> OpenedItem:
+def list_item(
+    label: str, tools: Sequence[ListedTool], error: McpError | None = None, *, renews: bool = False
+) -> OpenedItem:
     """Return the item that says which tools a server has, or why it has none."""
     fields: JSON = {"type": LIST, "server_label": label, "tools": [tool.shown() for tool in tools], "error": None}
     if error is not None:
         fields |= {"error": str(error), "status": "failed"}
     last = ItemEvent("completed" if error is None else "failed")
-    return OpenedItem(fields, "mcpl", {"tools": []}, [ItemEvent("in_progress"), last])
+    return OpenedItem(fields, "mcpl", {"tools": []}, [ItemEvent("in_progress"), last], renews=renews)
 
 
-def known_tools(label: str, items: Iterable[Mapping[str, Any]], wanted: Sequence[str]) -> list[ListedTool] | None:
-    """Return the tools that a server is known to have by what the response reads; None if it has to be asked.
+class KnownTools(NamedTuple):
+    """What a response reads of the tools of a server."""
 
-    It is asked again for tools that are wanted by name and were not among them.
-    """
-    for item in items:
-        if item.get("type") == LIST and item.get("server_label") == label:
-            if item.get("error") or not isinstance(item.get("tools"), list):
-                return None
-            found = [tool for tool in (ListedTool.of(one, "input_schema") for one in item["tools"]) if tool is not None]
-            names = {tool.name for tool in found}
-            return found if names.issuperset(name for name in wanted if name != "*") else None
-    return None
+    tools: list[ListedTool] | None
+    """Those that it was listed with last; None if it was not, or in vain."""
+    asked_about: list[ListedTool] | None
+    """Those that it was listed with when somebody was asked about a call that was not made since."""
+
+    @classmethod
+    def read(cls, label: str, items: Iterable[Mapping[str, Any]]) -> "KnownTools":
+        """Read items, the latest first."""
+        last: Mapping[str, Any] | None = None
+        asked = _AskedApproval(label)
+        for item in items:
+            if item.get("type") == LIST and item.get("server_label") == label:
+                last = item if last is None else last
+                if asked.found:
+                    return cls(_tools_of(last), _tools_of(item))
+            else:
+                asked.look(item)
+            if last is not None and asked.found is False:
+                break
+        return cls(None if last is None else _tools_of(last), None)
+
+    def has(self, wanted: Sequence[str]) -> bool:
+        """Tell whether the server need not be asked: what is wanted by name was among what it was listed with."""
+        names = {tool.name for tool in self.tools or ()}
+        return self.tools is not None and names.issuperset(name for name in wanted if name != "*")
+
+
+class _AskedApproval:
+    """Finds out whether somebody was asked about a call of a server that was not made since."""
+
+    def __init__(self, label: str) -> None:
+        self._label = label
+        self._settled: set[Any] = set()
+        self.found: bool | None = None
+        """None as long as it is not known."""
+
+    def look(self, item: Mapping[str, Any]) -> None:
+        """Look at an item, the latest first."""
+        kind = item.get("type")
+        if self.found is not None:
+            return
+        if kind == APPROVAL and item.get("server_label") == self._label:
+            self.found = True if item.get("id") not in self._settled else None
+        elif kind == "reasoning" or item.get("role") == "assistant":
+            self.found = False  # the model has gone on
+        elif (kind == VERDICT and item.get("approve") is False) or (
+            kind == "mcp_call" and item.get("status") != "in_progress"
+        ):
+            self._settled.add(item.get("approval_request_id"))
+
+
+def differing(before: Iterable[ListedTool], now: Iterable[ListedTool]) -> frozenset[str]:
+    """Return the names of tools that are not described any more as they were before."""
+    found = {tool.name: tool for tool in now}
+    return frozenset(
+        tool.name for tool in before if tool.name not in found or not tool.is_described_as(found[tool.name])
+    )
+
+
+def _tools_of(item: Mapping[str, Any]) -> list[ListedTool] | None:
+    if item.get("error") or not isinstance(item.get("tools"), list):
+        return None
+    return [tool for tool in (ListedTool.of(one, "input_schema") for one in item["tools"]) if tool is not None]
 
 
 def _is_deep(value: Any, levels: int) -> bool:

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import math
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from time import monotonic
 from typing import Any, Literal, NamedTuple
@@ -34,7 +34,7 @@ from antwort.provider import (
 from antwort.providers.mcp.child import ChildServer, ServerProgram
 from antwort.providers.mcp.connection import McpConnection
 from antwort.providers.mcp.errors import McpError
-from antwort.providers.mcp.listing import ListedTool, known_tools, list_item, listed_tools
+from antwort.providers.mcp.listing import KnownTools, ListedTool, differing, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
 from antwort.providers.mcp.oauth import ClientTokens
 from antwort.providers.mcp.peer import McpPeer, ToolRequest
@@ -119,21 +119,31 @@ class Mcp(Provider[McpSettings]):
     ) -> OpenedTool:
         asked = ServerTool.read(tool)
         place = self._place(asked, ctx)
-        known = known_tools(asked.label, items, asked.named)
-        if known is not None:
-            return OpenedTool(self._functions(asked, place, known))
+        known = KnownTools.read(asked.label, items)
+        if known.tools is not None and known.asked_about is None and known.has(asked.named):
+            return OpenedTool(self._functions(asked, place, known.tools))
         try:
-            tools = await self._tools(place, ctx)
+            tools = await self._tools(place, ctx, anew=known.asked_about is not None)
         except BlockedError as error:
             raise BadRequestError(str(error), param="server_url", code="invalid_value") from None
         except McpError as error:
             self.lists.labels("error").inc()
             if error.http_status == 401:
                 raise _refused(asked.label) from None
-            return OpenedTool(items=[list_item(asked.label, [], error)])
+            return OpenedTool(items=[list_item(asked.label, [], error, renews=known.asked_about is not None)])
         self.lists.labels("success").inc()
-        shown = [one for one in tools if place.has(one.name) and asked.allows(one.name, read_only=one.reads_only)]
-        return OpenedTool(self._functions(asked, place, shown), [list_item(asked.label, shown)])
+
+        def wanted(given: Iterable[ListedTool] | None) -> list[ListedTool]:
+            found = given or ()
+            return [one for one in found if place.has(one.name) and asked.allows(one.name, read_only=one.reads_only)]
+
+        shown = wanted(tools)
+        if known.tools is not None and known.has(asked.named) and not differing(wanted(known.tools), shown):
+            shown, listed = known.tools, []
+        else:
+            listed = [list_item(asked.label, shown, renews=known.asked_about is not None)]
+        changed = differing(known.asked_about or (), shown)
+        return OpenedTool(self._functions(asked, place, shown, changed), listed)
 
     @function(offer="on_request", hosted=McpServerTool(), timeout=math.inf, concurrency=1000)
     async def mcp(self, ctx: Context, arguments: str) -> ToolResult:
@@ -254,9 +264,9 @@ class Mcp(Provider[McpSettings]):
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
 
-    async def _tools(self, place: ServerPlace, ctx: Context) -> list[ListedTool]:
+    async def _tools(self, place: ServerPlace, ctx: Context, *, anew: bool = False) -> list[ListedTool]:
         server = self._server(place, ctx)
-        if monotonic() < server.fresh_until:
+        if monotonic() < server.fresh_until and not anew:
             return msgspec.json.decode(server.tools, type=list[ListedTool])
         server.tools, most, seconds = b"", self.settings.max_tools, self.settings.list_timeout
         tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
@@ -264,7 +274,9 @@ class Mcp(Provider[McpSettings]):
             server.tools, server.fresh_until = kept, monotonic() + fresh
         return tools
 
-    def _functions(self, asked: ServerTool, place: ServerPlace, tools: Iterable[ListedTool]) -> list[OpenedFunction]:
+    def _functions(
+        self, asked: ServerTool, place: ServerPlace, tools: Iterable[ListedTool], changed: Collection[str] = ()
+    ) -> list[OpenedFunction]:
         functions = []
         for tool in tools:
             name, reads = tool.name, tool.reads_only
@@ -287,6 +299,7 @@ class Mcp(Provider[McpSettings]):
                     "always" if place.approval == "always" else approval,
                     tool.is_repeatable,
                     resumes=True,
+                    changed=name in changed,
                 )
             )
         return functions
