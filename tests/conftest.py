@@ -35,6 +35,7 @@ import antwort
 from antwort.config import installed
 from antwort.documents.parser import DocumentParser
 from antwort.errors import ConfigError, FunctionUnavailableError
+from antwort.functions.signature import Signature
 from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
 from antwort.sandbox.control_groups import ControlGroups
@@ -96,6 +97,30 @@ _packages = installed.packages
 _packages_on = functools.cache(lambda _path: _packages())
 installed.packages = lambda: _packages_on(tuple(sys.path))
 installed.own_points = functools.cache(installed.own_points)
+
+
+# So do the functions that come with antwort. What they say of their parameters is most of what a first request takes.
+def _read_once(what: str) -> None:
+    known: dict[tuple[object, ...], Any] = {}
+    read = vars(Signature)[what].func
+
+    def of_shipped(signature: Signature) -> Any:
+        handler = signature._handler
+        function = getattr(handler, "__func__", handler)
+        if not inspect.isfunction(function) or not function.__module__.startswith("antwort.providers."):
+            return read(signature)
+        if "<locals>" in function.__qualname__:
+            return read(signature)
+        key = (function, function is handler, signature._name)
+        if key not in known:
+            known[key] = read(signature)
+        return known[key]
+
+    vars(Signature)[what].func = of_shipped
+
+
+_read_once("adapter")
+_read_once("schema")
 
 # So does what sandboxes can use here. A server that starts finds out by trying it; what has worked is not tried again.
 _try_out, _works, _worked = disk_kinds.try_out, ControlGroups._works, set[tuple[object, ...]]()
