@@ -447,6 +447,7 @@ class Antwort:
             self.command,
             self.queues,
             self._load,
+            partial(self.registry.offer, provider),
         )
 
     def _new_values(self, store: Store, limits: TenantLimits) -> StoredValues:

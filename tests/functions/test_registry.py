@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -300,3 +301,55 @@ def test_a_function_that_was_marked_keeps_its_options_when_it_is_registered_on_i
     registry.register(marked, timeout=5)
     spec = registry.get("marked")
     assert (spec.idempotent, spec.limits.timeout) == (True, 5)
+
+
+class Finding(Provider):
+    """Finds what it has while it runs."""
+
+    name = "finding"
+
+    @function
+    async def known(self) -> str:
+        """Say what is known."""
+        return "known"
+
+    @override
+    def can_execute(self, name: str) -> bool:
+        return True
+
+    def find(self, *names: str) -> None:
+        offer = self.services.offer
+        assert offer is not None
+        offer([FunctionSpec(name, f"Is {name}.", {}, handler=lambda: "found") for name in names])
+
+
+async def test_a_provider_offers_what_it_finds_in_the_place_of_what_it_has_found_before(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    provider = Finding()
+    async with Antwort(Config(data_dir=tmp_path, providers={}), providers=[provider]) as app:
+        registry = app.registry
+
+        def names() -> list[str]:
+            return [spec.name for spec in registry.list()]
+
+        provider.find("one", "two")
+        assert names() == ["known", "one", "two"]
+        assert (await registry.execute("two", {})).output == "found"
+        version = registry.tools_version
+        provider.find("two", "three", "known")
+        assert registry.tools_version > version
+        assert names() == ["known", "two", "three"]
+        assert "'known' is registered by 'finding' and again by 'finding'" in caplog.text
+        assert (await registry.execute("one", {})).status == "unknown"
+        assert (await registry.execute("known", {})).output == "known"
+        registry.disable("finding")
+        provider.find("four")
+        assert names() == []
+        registry.enable("finding")
+        assert names() == ["known", "four"]
+
+
+def test_only_who_is_registered_offers_something() -> None:
+    with pytest.raises(DefinitionError, match="before it is registered"):
+        FunctionRegistry().offer("finding", [])

@@ -1,6 +1,7 @@
 """`antwort functions`."""
 
 import asyncio
+import contextlib
 import json
 import math
 import sys
@@ -19,7 +20,7 @@ from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table, table
 from antwort.config import FunctionsConfig, LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context, Progress
-from antwort.functions import Catalogue, FunctionRegistry, FunctionSpec, Shape, ToolResult, tool_definition
+from antwort.functions import Catalogue, FunctionRegistry, FunctionSpec, Provider, Shape, ToolResult, tool_definition
 
 EXIT_ERROR_RESULT = 1
 
@@ -99,6 +100,32 @@ def functions() -> None:
     """List, show and call functions."""
 
 
+@contextlib.contextmanager
+def _known_functions(loaded: LoadedConfig) -> Iterator[Antwort]:
+    """Give an app all of whose functions are known: where some are found only by a provider that runs, all run."""
+    app = Antwort(loaded)
+    providers = [one.provider for one in app.registry.registrations()]
+    if not any(isinstance(one, Provider) and one.finds_functions for one in providers):
+        yield app
+        return
+    opened = contextlib.AsyncExitStack()
+    with leaving_by_signals() as runner:
+        runner.run(_started(app, opened))
+        try:
+            yield app
+        finally:
+            runner.run(_closed(app, opened))
+
+
+async def _started(app: Antwort, opened: contextlib.AsyncExitStack) -> None:
+    await opened.enter_async_context(app.providers_only(rehearsal=True))
+
+
+async def _closed(app: Antwort, opened: contextlib.AsyncExitStack) -> None:
+    await opened.aclose()
+    await app.close()
+
+
 @dataclass(frozen=True, slots=True)
 class FunctionRow:
     """A function with its state."""
@@ -116,7 +143,8 @@ class FunctionRow:
 @configured
 def list_functions(loaded: LoadedConfig, *, everything: bool, as_json: bool) -> None:
     """List the functions in service."""
-    rows = list(_rows(Antwort(loaded).registry, everything=everything))
+    with _known_functions(loaded) as app:
+        rows = list(_rows(app.registry, everything=everything))
     if as_json:
         print_json([asdict(row) for row in rows])
     elif rows:
@@ -149,12 +177,12 @@ def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[FunctionR
 @configured
 def show(loaded: LoadedConfig, *, name: str, shape: Shape | None, as_json: bool) -> None:
     """Show what a function takes and does; with --json, its tool definition."""
-    app = Antwort(loaded)
-    spec = app.registry.get(name)
+    with _known_functions(loaded) as app:
+        spec = app.registry.get(name)
+        provider = next(entry.provider.name for entry in app.registry.entries() if entry.spec is spec)
     if as_json or shape is not None:
         print_json(tool_definition(spec, shape or "responses"))
         return
-    provider = next(entry.provider.name for entry in app.registry.entries() if entry.spec is spec)
     click.echo(description(spec, provider, loaded.config.functions))
 
 

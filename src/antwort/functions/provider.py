@@ -79,6 +79,9 @@ class Services(Struct, frozen=True):
     """The queues of the app, in which tenants take turns."""
     load: ServerLoad = field(default_factory=ServerLoad)
     """What is asked of this process: work in the background stands back behind it."""
+    offer: Callable[[Sequence[FunctionSpec]], None] | None = None
+    """Offers functions besides those that are marked, in the place of what it was called with before: for providers
+    that learn only later, or again and again, what they have. Each has a handler. None if no app runs."""
 
     @property
     def folder(self) -> Path:
@@ -313,6 +316,19 @@ class Provider(Generic[S]):
     def named_models(self) -> Mapping[str, str | None]:
         """The models that its settings name, by the settings; `antwort check` looks whether there are such models."""
         return {}
+
+    @property
+    def service_health(self) -> Mapping[str, bool]:
+        """What it depends on, by names that everybody may know, and whether that was there when it was asked last.
+
+        `/readyz` tells it; nobody is asked then. Override it if the provider goes on without.
+        """
+        return {}
+
+    @property
+    def finds_functions(self) -> bool:
+        """Whether it offers functions that it knows only once it has started, by `services.offer`."""
+        return False
 
     @property
     def one_process(self) -> str | None:

@@ -35,6 +35,10 @@ class Registration(Struct, eq=False):
     collectors: tuple[Collector, ...]
     offer: Offer = "always"
     """Whether its functions are offered to every request, or only to one that names them."""
+    approval: ApprovalPolicy | None = None
+    """What the configuration says about the approval of all its calls."""
+    found: tuple[RegisteredFunction, ...] = ()
+    """Those of its entries that it has found while it was running."""
     enabled: bool = True
     started: bool = False
     closed: bool = False

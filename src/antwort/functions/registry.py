@@ -222,11 +222,44 @@ class FunctionRegistry(ToolExecutor):
                 route.check()
         check_unique(f"provider '{provider.name}' has two functions", [spec.name for spec in specs])
         check_unique(f"provider '{provider.name}' has two routes", [route.identity for route in routes])
-        registration = Registration(provider, entries, routes, collectors, offer)
+        policy = None if isinstance(approval, Mapping) else approval
+        registration = Registration(provider, entries, routes, collectors, offer, policy)
         self._check_conflicts(registration, entries, routes)
         collect(registration, self.metrics)
         self._registrations[provider.name] = registration
         self._take(entries)
+
+    def offer(self, name: str, specs: Iterable[FunctionSpec]) -> None:
+        """Offer functions of a provider besides those that it was registered with, in the place of earlier such.
+
+        Those that were offered before, as the same objects, stay as they are. Whatever has the name already keeps it.
+        """
+        registration, found = self._registrations.get(name), list[RegisteredFunction]()
+        if registration is None:
+            raise DefinitionError(f"provider '{name}' cannot offer functions before it is registered")
+        before = {entry.spec: entry for entry in registration.found}
+        given = approved_specs(_offered(specs, registration.offer), registration.approval, name)
+        for spec in given:
+            if spec.handler is None:
+                raise DefinitionError(f"function '{spec.name}' has no handler")
+            entry = before.get(spec)
+            if entry is None:
+                spec.check()
+                entry = self._execution.entry(spec, registration.provider)
+                entry.provider_enabled = registration.enabled
+            found.append(entry)
+        earlier = set(registration.found)
+        own = [entry for entry in registration.entries if entry not in earlier]
+        others = [entry for entry in self._known if entry not in earlier]
+        for message in conflicts(name, found, (), {entry.spec.name: entry for entry in others}, {}, owned=()):
+            if message not in self._told:
+                self._told.add(message)
+                logger.warning("%s", message)
+        for entry in earlier.difference(found):
+            entry.enabled = False
+        registration.found, registration.entries = tuple(found), (*own, *found)
+        self._known = [*others, *found]
+        self._resolve()
 
     def _provider_entries(
         self, provider: FunctionProvider, specs: Sequence[FunctionSpec]

@@ -7,7 +7,7 @@ import logging
 import os
 import shutil
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -105,7 +105,7 @@ class ChildServer(McpPeer):
             )
         except (OSError, ValueError) as error:
             raise McpHttpError(f"The program of the server cannot be started: {error}") from None
-        self._running = _Running(program, process)
+        self._running = _Running(program, process, self.note)
         try:
             await self._running.greet()
         except BaseException:
@@ -116,8 +116,11 @@ class ChildServer(McpPeer):
 class _Running:
     """A program that runs, until it ends."""
 
-    def __init__(self, program: ServerProgram, process: ChildProcess) -> None:
+    def __init__(
+        self, program: ServerProgram, process: ChildProcess, on_notification: Callable[[object], None]
+    ) -> None:
         self._program = program
+        self._on_notification = on_notification
         self._process = process
         self._numbers = itertools.count(1)
         self._asked: dict[int, asyncio.Future[JSON]] = {}
@@ -239,7 +242,9 @@ class _Running:
             answer = self._asked.get(number)
             if answer is not None and not answer.done():
                 answer.set_result(message)
-        elif message.get("id") is not None and len(self._answering) < _MOST_ANSWERS:
+        elif message.get("id") is None:
+            self._on_notification(message["method"])
+        elif len(self._answering) < _MOST_ANSWERS:
             task = asyncio.get_running_loop().create_task(self._answer(message))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)

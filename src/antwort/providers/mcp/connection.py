@@ -139,7 +139,7 @@ class McpConnection(McpPeer):
     ) -> JSON:
         number = next(self._numbers)
         clock = asyncio.timeout(seconds)
-        events = AnswerEvents(number, partial(self._answer, within, clock), lambda: _settle(clock))
+        events = AnswerEvents(number, partial(self._answer, within, clock), lambda: _settle(clock), self.note)
         longest = seconds if within is None else math.inf  # the clock counts, which stands still meanwhile
         answer: HttpAnswer | None = None
         try:

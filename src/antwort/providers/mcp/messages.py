@@ -49,10 +49,21 @@ async def decoded(data: bytes) -> JSON:
     return message
 
 
+def _taken_by_nobody(_method: object) -> None:
+    """Take a notification that is of no use."""
+
+
 class AnswerEvents:
     """Reads a stream of events while it comes, until the answer to a request is there."""
 
-    def __init__(self, number: int, on_request: OnRequest, on_answer: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        number: int,
+        on_request: OnRequest,
+        on_answer: Callable[[], None],
+        on_notification: Callable[[object], None] = _taken_by_nobody,
+    ) -> None:
+        self._on_notification = on_notification
         self._number = number
         self._on_request = on_request
         self._on_answer = on_answer
@@ -90,6 +101,8 @@ class AnswerEvents:
             self._on_answer()
         elif "method" in message and message.get("id") is not None:
             await self._on_request(message)
+        elif "method" in message:
+            self._on_notification(message["method"])
 
 
 async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:

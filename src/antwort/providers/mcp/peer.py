@@ -2,7 +2,7 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import NamedTuple
 
@@ -13,6 +13,7 @@ from antwort.providers.mcp.waiting import CallUser, Within
 
 GREETED = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Versions of servers that are greeted."""
+LIST_CHANGED = "notifications/tools/list_changed"
 CLIENT = {"name": "antwort", "version": "1"}
 CAPABILITIES: JSON = {"elicitation": {"form": {}, "url": {}}}
 _LONGEST_STATE = 64 * 1024
@@ -54,6 +55,14 @@ class ToolRequest(NamedTuple):
 
 class McpPeer(ABC):
     """Asks one server."""
+
+    on_list_changed: Callable[[], None] | None = None
+    """Called when the server says that it has other tools now."""
+
+    def note(self, method: object) -> None:
+        """Take a notification."""
+        if method == LIST_CHANGED and self.on_list_changed is not None:
+            self.on_list_changed()
 
     async def list_page(self, cursor: str | None, seconds: float) -> JSON:
         """Return a page of the tools that the server has."""

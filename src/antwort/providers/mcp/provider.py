@@ -21,6 +21,7 @@ from antwort.provider import (
     Context,
     Counter,
     FunctionError,
+    FunctionSpec,
     Histogram,
     OpenedFunction,
     OpenedTool,
@@ -37,6 +38,7 @@ from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import KnownTools, ListedTool, differing, list_item, listed_tools
 from antwort.providers.mcp.messages import header_value
 from antwort.providers.mcp.oauth import ClientTokens
+from antwort.providers.mcp.offered import OfferedServers, answering
 from antwort.providers.mcp.peer import McpPeer, ToolRequest
 from antwort.providers.mcp.results import failed, read_result
 from antwort.providers.mcp.server_tool import McpCallTool, McpServerTool, ServerTool
@@ -68,6 +70,8 @@ class ServerPlace(NamedTuple):
     """The label of one that is a program."""
     tokens: str | None = None
     """The label of one that antwort gets tokens for."""
+    own: str | None = None
+    """The label of one of the operator's."""
 
     def has(self, name: str) -> bool:
         """Tell whether the operator wants a tool to be there."""
@@ -82,6 +86,10 @@ class _KnownServer:
         self.tools = b""
         """Its list as JSON: as objects a list of a hostile server takes twenty times as much."""
         self.fresh_until = -math.inf
+
+    def forget(self) -> None:
+        """Forget its list."""
+        self.tools, self.fresh_until = b"", -math.inf
 
 
 class Mcp(Provider[McpSettings]):
@@ -105,7 +113,13 @@ class Mcp(Provider[McpSettings]):
             for label, server in self.settings.servers.items()
             if server.command is not None
         }
+        for label, known in self._programs.items():
+            known.connection.on_list_changed = partial(self._note_change, known, label)
+        offer = self.services.offer
+        self._offered = OfferedServers(self.settings.servers, self._listed, self._call_offered, offer or _to_nobody)
+        await self._offered.start()
         yield
+        await self._offered.close()
         await self._held.close()
         for server in (*self._servers.values(), *self._programs.values()):
             self._close(server)
@@ -151,21 +165,27 @@ class Mcp(Provider[McpSettings]):
         options = ctx.options
         if "server_url" not in options:
             raise FunctionError('The request names no MCP server: its tools need {"type": "mcp", "server_label": …}.')
-        given, headers = _arguments(arguments), dict[str, str]()
-        for argument, header in options["in_headers"].items():
-            if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
-                text = str(value).lower() if isinstance(value, bool) else str(value)
-                headers[f"mcp-param-{header.lower()}"] = header_value(text)
         place = ServerPlace(
             options["server_url"],
             options["headers"],
             options["guarded"],
             program=options["program"],
             tokens=options["tokens"],
+            own=options["own"],
         )
-        connection = self._server(place, ctx).connection
-        request = ToolRequest(options["tool"], given, headers)
+        request = _request(options["tool"], _arguments(arguments), options["in_headers"])
         user = CallUser(ctx, self.services.records, options["label"], repeatable=options["repeatable"])
+        return await self._make(place, request, user, ctx)
+
+    async def _call_offered(self, ctx: Context, label: str, tool: ListedTool, given: Mapping[str, Any]) -> ToolResult:
+        """Call a tool of one of the operator's servers that no request has to name."""
+        place = self._place(ServerTool.of_label(label), ctx)
+        user = CallUser(ctx, self.services.records, label, repeatable=tool.is_repeatable)
+        return await self._make(place, _request(tool.name, dict(given), tool.header_names), user, ctx)
+
+    async def _make(self, place: ServerPlace, request: ToolRequest, user: CallUser, ctx: Context) -> ToolResult:
+        """Make a call, and return what comes of it."""
+        connection = self._server(place, ctx).connection
         started = monotonic()
         try:
             result = await read_result(await self._called(connection, request, user, ctx), sees_images=ctx.sees_images)
@@ -186,19 +206,35 @@ class Mcp(Provider[McpSettings]):
             return await connection.call_held(request, seconds, None)
         return await self._held.outcome(partial(connection.call_held, request, seconds), user, ctx.tenant)
 
+    @property
+    @override
+    def finds_functions(self) -> bool:
+        return any(server.offer is not None for server in self.settings.servers.values())
+
+    @property
+    @override
+    def service_health(self) -> Mapping[str, bool]:
+        return {label: problem is None for label, problem in self._offered.problems.items()}
+
+    @override
+    def can_execute(self, name: str) -> bool:
+        return True  # what its servers have is not known before it is asked for
+
     @override
     async def examine(self) -> Sequence[str]:
         problems = []
-        for label in self.settings.servers:
-            asked = ServerTool(label, None, {}, None, None, None)
-            place = self._place(asked, Context(_NOBODY))
+        for label, server in self.settings.servers.items():
+            place = self._place(ServerTool.of_label(label), Context(_NOBODY))
             try:
-                names = [tool.name for tool in await self._tools(place, Context(_NOBODY))]
+                tools = await self._tools(place, Context(_NOBODY))
             except (McpError, OutboundError) as error:
                 child = self._programs[label].connection if label in self._programs else None
                 cause = child.cause if isinstance(child, ChildServer) else ""
                 problems.append(f"servers.{label}: {error} {cause}".rstrip())
                 continue
+            names = [tool.name for tool in tools]
+            if server.answers and answering(server, tools) is None:
+                problems.append(f"servers.{label}.answers: which tool does? Name it first in 'allowed_tools'")
             known = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
             problems += [
                 f"servers.{label}.allowed_tools: the server has no tool '{name}'; it has {known or 'none'}"
@@ -223,9 +259,12 @@ class Mcp(Provider[McpSettings]):
         headers = {**asked.headers, **{name: _filled(value, ctx) for name, value in own.headers.items()}}
         if own.authorization is not None and "authorization" not in asked.headers:
             headers["authorization"] = f"Bearer {own.authorization.get_secret_value()}"
-        program = None if own.command is None else asked.label
-        tokens = None if own.oauth is None or "authorization" in headers else asked.label
-        return ServerPlace(own.url or "", headers, False, own.allowed_tools, own.require_approval, program, tokens)
+        label = asked.label
+        program = None if own.command is None else label
+        tokens = None if own.oauth is None or "authorization" in headers else label
+        return ServerPlace(
+            own.url or "", headers, False, own.allowed_tools, own.require_approval, program, tokens, label
+        )
 
     def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> ServerProgram:
         """Return how a server is started that is a program."""
@@ -253,6 +292,7 @@ class Mcp(Provider[McpSettings]):
                     tokens=None if place.tokens is None else self._tokens[place.tokens],
                 )
             )
+            server.connection.on_list_changed = partial(self._note_change, server, place.own)
             while len(self._servers) > _KEPT:
                 self._close(self._servers.popitem(last=False)[1])
         self._servers.move_to_end(key)
@@ -268,11 +308,27 @@ class Mcp(Provider[McpSettings]):
         server = self._server(place, ctx)
         if monotonic() < server.fresh_until and not anew:
             return msgspec.json.decode(server.tools, type=list[ListedTool])
-        server.tools, most, seconds = b"", self.settings.max_tools, self.settings.list_timeout
+        return (await self._list(server))[0]
+
+    async def _list(self, server: _KnownServer) -> tuple[list[ListedTool], float]:
+        """Return what a server says of its tools, and for how many seconds; that is kept as long."""
+        server.forget()
+        most, seconds = self.settings.max_tools, self.settings.list_timeout
         tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
         if fresh and len(kept := msgspec.json.encode(tools)) <= _LARGEST_KEPT:
             server.tools, server.fresh_until = kept, monotonic() + fresh
-        return tools
+        return tools, fresh
+
+    async def _listed(self, label: str) -> tuple[list[ListedTool], float]:
+        """Return the tools of one of the operator's servers."""
+        ctx = Context(_NOBODY)
+        return await self._list(self._server(self._place(ServerTool.of_label(label), ctx), ctx))
+
+    def _note_change(self, server: _KnownServer, label: str | None) -> None:
+        """Forget what a server has: it says that it is something else now."""
+        server.forget()
+        if label is not None:
+            self._offered.note_change(label)
 
     def _functions(
         self, asked: ServerTool, place: ServerPlace, tools: Iterable[ListedTool], changed: Collection[str] = ()
@@ -285,7 +341,7 @@ class Mcp(Provider[McpSettings]):
             options: JSON = {"type": "mcp", "server_url": place.url, "headers": dict(place.headers), "tool": name}
             options |= {"guarded": place.guarded, "in_headers": dict(tool.header_names)}
             options |= {"label": asked.label, "repeatable": tool.is_repeatable, "program": place.program}
-            options["tokens"] = place.tokens
+            options |= {"tokens": place.tokens, "own": place.own}
             otherwise = place.approval or self.settings.require_approval
             approval = asked.approval_of(name, read_only=reads, otherwise=otherwise)
             functions.append(
@@ -303,6 +359,20 @@ class Mcp(Provider[McpSettings]):
                 )
             )
         return functions
+
+
+def _request(tool: str, given: JSON, in_headers: Mapping[str, str]) -> ToolRequest:
+    """Return a call with what of its arguments is in headers, too."""
+    headers = dict[str, str]()
+    for argument, header in in_headers.items():
+        if (value := given.get(argument)) is not None and isinstance(value, str | int | float):
+            text = str(value).lower() if isinstance(value, bool) else str(value)
+            headers[f"mcp-param-{header.lower()}"] = header_value(text)
+    return ToolRequest(tool, given, headers)
+
+
+def _to_nobody(_specs: Sequence[FunctionSpec]) -> None:
+    """Offer functions where no app runs."""
 
 
 def _arguments(text: str) -> JSON:

@@ -58,6 +58,11 @@ class ServerTool(Struct, frozen=True):
             tool.get("require_approval"),
         )
 
+    @classmethod
+    def of_label(cls, label: str) -> "ServerTool":
+        """Return one of the operator's as a request names it that says nothing else of it."""
+        return cls(label, None, {}, None, None, None)
+
     def allows(self, name: str, *, read_only: bool) -> bool:
         """Tell whether the request has a tool of the server."""
         return self.allowed is None or _fits(self.allowed, name, read_only=read_only)
@@ -151,7 +156,7 @@ class McpServerTool(HostedTool):
 class McpCallTool(HostedTool):
     """How calls of one tool of a server look."""
 
-    types = ("mcp",)
+    types: tuple[str, ...] = ("mcp",)
     item = ITEM
     id_prefix = "mcp"
     arriving: Mapping[str, Any] = {"arguments": ""}

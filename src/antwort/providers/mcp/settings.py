@@ -1,9 +1,9 @@
 """What an operator can set."""
 
 from pathlib import Path
-from typing import Literal, Self
+from typing import Any, Literal, Self
 
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt, field_validator, model_validator
 
 from antwort.provider import Duration, Field, SecretStr, Settings
 from antwort.providers.mcp.oauth import McpOAuthSettings
@@ -35,9 +35,37 @@ class McpServerSettings(Settings):
         description="Headers of each request to it; `{tenant}` and `{subject}` in them are the caller's.",
     )
     allowed_tools: list[str] | None = Field(default=None, description="Its tools that there are; all if not given.")
+    offer: Literal["always", "on_request"] | None = Field(
+        default=None,
+        description="Whether its tools are functions of the server, for requests that do not name it: of all, "
+        "`always`, or of those that name the function, `on_request`.",
+    )
+    prefix: str = Field(
+        default="", pattern=r"^[a-zA-Z0-9_-]{0,32}$", description="What the names of such functions begin with."
+    )
+    answers: list[str] = Field(
+        default_factory=list,
+        description="Tool types of requests, such as `web_search`, that its only tool, or the first of "
+        "`allowed_tools`, answers.",
+    )
+    arguments: dict[str, str] = Field(
+        default_factory=dict,
+        description="What that tool calls the arguments which items show: `{query: q}`. Found out if not given.",
+    )
     require_approval: Literal["always", "never"] = Field(
         default="never", description="Whether calls wait for an approval; requests may only want more of them."
     )
+
+    @field_validator("answers", mode="before")
+    @classmethod
+    def _as_list(cls, value: Any) -> Any:
+        return [value] if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _check_offer(self) -> Self:
+        if self.offer is None and (self.prefix or self.answers):
+            raise ValueError("prefix and answers are for servers with an offer: say `offer: always` or `on_request`")
+        return self
 
     @model_validator(mode="after")
     def _check_place(self) -> Self:

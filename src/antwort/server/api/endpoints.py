@@ -16,7 +16,7 @@ from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
 from antwort.context.context import ADMIN, FUNCTIONS_CALL, METRICS, RESPONSES_WRITE
 from antwort.errors import NotFoundError
-from antwort.functions import FunctionRegistry
+from antwort.functions import FunctionRegistry, Provider
 from antwort.lazy_imports import imported_on_use
 from antwort.observability import MetricsPage
 from antwort.server.api.description import examples
@@ -71,12 +71,24 @@ class BackendHealth(Struct, kw_only=True):
     models: Annotated[int, Meta(description="How many models it has, as last known.")]
 
 
+class ServiceHealth(Struct, kw_only=True):
+    """What a function depends on, as it was when it was asked last."""
+
+    provider: str
+    name: str
+    state: Annotated[Literal["ok", "away"], Meta(description="Whether it could be used.")]
+
+
 class Readiness(Health, kw_only=True):
     """That the server can answer requests, and what it knows of its model servers."""
 
     backends: Annotated[
         list[BackendHealth],
         Meta(description="The model servers, as they were when asked last. One that is away does not make a 503."),
+    ]
+    services: Annotated[
+        list[ServiceHealth],
+        Meta(description="What providers depend on, such as MCP servers; one that is away costs its own functions."),
     ]
 
 
@@ -186,7 +198,19 @@ class ServerEndpoints:
             BackendHealth(name=finding.backend, state=finding.state, models=len(finding.models))
             for finding in self._models.last_findings()
         ]
-        return Readiness(status="ready", version=antwort.__version__, model=self._state.model, backends=backends)
+        services = [
+            ServiceHealth(provider=known.name, name=name, state="ok" if is_there else "away")
+            for known in self._registry.registrations()
+            if known.enabled and isinstance(known.provider, Provider) and known.started
+            for name, is_there in known.provider.service_health.items()
+        ]
+        return Readiness(
+            status="ready",
+            version=antwort.__version__,
+            model=self._state.model,
+            backends=backends,
+            services=services,
+        )
 
     async def metrics(self, request: Request) -> Response:
         """Expose the metrics for Prometheus."""

@@ -203,7 +203,16 @@ INDEX = (
     ),
 )
 HEALTH = (Example({"status": "ok", **_STATE}),)
-READY = (Example({"status": "ready", **_STATE, "backends": [{"name": "local", "state": "ok", "models": 3}]}),)
+READY = (
+    Example(
+        {
+            "status": "ready",
+            **_STATE,
+            "backends": [{"name": "local", "state": "ok", "models": 3}],
+            "services": [{"provider": "tools", "name": "tickets", "state": "ok"}],
+        }
+    ),
+)
 METRICS = (Example('antwort_http_requests_total{method="GET",path="/v1/models",status="200"} 3.0\n'),)
 OPENAPI = (Example({"openapi": "3.1.0", "info": {"title": "antwort", "version": antwort.__version__}, "paths": {}}),)
 FUNCTIONS = (
