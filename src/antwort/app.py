@@ -9,14 +9,12 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
-from prometheus_client import Gauge
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
-from antwort.backends import ModelBackend, ModelRoute, ModelRouter, build_router, build_routes
-from antwort.backends.build import AllowedTools
-from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.backends import ModelBackend
+from antwort.backends.build import build_routes, choose_models, connections_gauge, count_connections, is_demo
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.load import ServerLoad
 from antwort.concurrency.peers import Peers
@@ -28,7 +26,6 @@ from antwort.config import (
     Config,
     LoadedConfig,
     ProviderConfig,
-    mask_urls,
     named_paths,
     secret_values,
 )
@@ -42,11 +39,17 @@ from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did
 from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.absent import AbsentProviders, SleepingProviders
-from antwort.functions.discovery import doubt_about, given_at
+from antwort.functions.discovery import (
+    default_offer,
+    default_providers,
+    doubt_about,
+    enabled_providers,
+    given_at,
+    sleeping_providers,
+)
 from antwort.functions.output import described
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
-from antwort.functions.spec import Offer
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.observability.metrics import measure_queues
 from antwort.outbound import Outbound
@@ -604,95 +607,3 @@ def _profiles_of(providers: Iterable[FunctionProvider]) -> dict[str, AgentConfig
 async def _all(works: Iterable[Awaitable[object]]) -> None:
     """Do several things at the same time, all of them to their end."""
     await asyncio.gather(*works)
-
-
-def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = False) -> dict[str, ProviderConfig]:
-    """Return the providers to load, in order: those of the file, or the default set, then those of the plug-in folder.
-
-    Naming a plug-in folder enables what lies in it; the file can still disable a plug-in by name, and a provider that
-    another one needs, which is enabled with it otherwise. The default set is offered to requests that name its
-    functions, but to the demo model always: it can do nothing else than call them.
-    """
-    if config.providers is None:
-        entry = ProviderConfig(enabled=True, offer=default_offer(demo=demo))
-        chosen = dict.fromkeys(default_providers(config, catalogue), entry)
-    else:
-        chosen = dict(config.providers)
-    for name, entry in [*chosen.items()]:
-        for needed in catalogue.needed_by(name, entry.use) if entry.enabled else ():
-            chosen.setdefault(needed, ProviderConfig(enabled=True))
-    for name in catalogue.plugins:
-        chosen.setdefault(name, ProviderConfig(enabled=True))
-    return {name: provider for name, provider in chosen.items() if provider.enabled}
-
-
-def default_offer(*, demo: bool) -> Offer:
-    """Return how the default set is offered; `demo` if the demo model answers."""
-    return "always" if demo else "on_request"
-
-
-def default_providers(config: Config, catalogue: Catalogue) -> list[str]:
-    """Return the default set: what it always has, and what was used before of that which it has on demand."""
-    return [*catalogue.defaults, *(name for name, was_used in _on_demand(config, catalogue).items() if was_used)]
-
-
-def sleeping_providers(config: Config, catalogue: Catalogue) -> list[str]:
-    """Return what the default set has on demand, and nobody has used so far."""
-    return [name for name, was_used in _on_demand(config, catalogue).items() if not was_used]
-
-
-def _on_demand(config: Config, catalogue: Catalogue) -> dict[str, bool]:
-    """Return which providers the default set has on demand, and of each whether it was used: it has a folder then.
-
-    Where several processes may serve there are none: what such a provider keeps could belong to one of them.
-    """
-    if config.providers is not None or why_one_process(config) is None:
-        return {}
-    folder = config.data_dir / "providers"
-    return {name: (folder / name).is_dir() for name in catalogue.on_demand if name not in catalogue.plugins}
-
-
-def choose_models(
-    config: Config, backend: str | ModelBackend | None, queues: Queues | None = None
-) -> tuple[ModelRouter, str, str]:
-    """Return who answers, what everybody may be told about it, and what the operator may: with the addresses.
-
-    It is the backend given, those of the configuration, or the demo model.
-    """
-    if isinstance(backend, str):
-        config = config.model_copy(update={"backends": {"default": BackendConfig(url=backend)}})
-    elif backend is not None:
-        router = ModelRouter([ModelRoute(backend, any_model=True)], default_model=config.engine.default_model)
-        return router, backend.name, backend.name
-    if not config.backends:
-        described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
-        demo = AllowedTools(DemoBackend())
-        return ModelRouter([ModelRoute(demo, any_model=True)]), described, described
-    if is_demo(config):
-        described = f"the built-in demo model ({DEMO_MODEL})"
-        return build_router(config, queues), described, described
-    described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
-    return build_router(config, queues), ", ".join(config.backends), described
-
-
-def is_demo(config: Config) -> bool:
-    """Tell whether only the demo model answers."""
-    return all(entry.is_demo for entry in config.backends.values())
-
-
-def connections_gauge(metrics: Metrics, router: ModelRouter) -> Gauge:
-    """Return the gauge of connections to model servers, which counts those of a router."""
-    gauge = metrics.gauge(
-        "antwort_backend_connections",
-        "Requests to a model server that are under way, and those that wait because all its connections are in use.",
-        ["backend", "state"],
-    )
-    count_connections(gauge, router)
-    return gauge
-
-
-def count_connections(gauge: Gauge, router: ModelRouter) -> None:
-    """Show how many requests to each model server are under way, and how many wait for a connection."""
-    for transport in router.transports():
-        for state in ("in_use", "waiting"):
-            gauge.labels(transport.name, state).set_function(partial(getattr, transport, state))

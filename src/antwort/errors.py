@@ -39,6 +39,8 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
 
+from typing_extensions import override
+
 _A_DAY = 24 * 3600.0
 _LONGEST_NAME = 200
 """Characters of a name that may be a slip: to compare takes long, and what clients send may be of any length."""
@@ -139,6 +141,12 @@ class APIError(AntwortError):
         self.param = param and _shortened(param, _LONGEST_PARAM)
         self.code = code or self.default_code
         self.headers = dict(headers or {})
+
+    @property
+    def asked_pause(self) -> float:
+        """Seconds that whoever gets it is asked to wait before another try; 0 if it does not say."""
+        seconds = self.headers.get("retry-after", "")
+        return float(seconds) if seconds.isdecimal() else 0.0
 
     def envelope(self) -> dict[str, dict[str, str | None]]:
         """Return the body OpenAI clients expect."""
@@ -249,6 +257,11 @@ class RateLimitError(APIError):
             told = {"retry-after": str(max(1, math.ceil(retry_after)))}
         super().__init__(message, code=code, headers={**(headers or {}), **told})
         self.retry_after = retry_after
+
+    @property
+    @override
+    def asked_pause(self) -> float:
+        return self.retry_after or 0.0
 
 
 class HeadersTooLargeError(APIError):

@@ -15,6 +15,7 @@ BARS = {
     "crumbs": 2,
     "alike": 0,
     "circles": 0,
+    "arrows": 199,
 }
 """How many places each measure may find."""
 

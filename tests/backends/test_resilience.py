@@ -9,9 +9,9 @@ from tests.backends.conftest import Notes, a_request, retrying, wait_until_exami
 from typing_extensions import override
 
 from antwort.backends import CircuitBreaker, Fallback, GuardedBackend, ModelInfo, ModelRequest, Retries, TurnSink
-from antwort.backends.base import WholeTurn
+from antwort.backends.base import BackendWrapper, WholeTurn
 from antwort.backends.errors import BROKEN, DEADLINE, DISCONNECTED, FAILED, UNAUTHORIZED, UNAVAILABLE, StalledError
-from antwort.backends.resilience import LONGEST_WAIT, BackendWrapper, WatchedSink, watched
+from antwort.backends.resilience import LONGEST_WAIT, WatchedSink, watched
 from antwort.errors import (
     APIError,
     BadGatewayError,

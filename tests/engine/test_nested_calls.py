@@ -12,7 +12,7 @@ from tests.providers.user.stage import answer, asked, begun, outputs, served_use
 from tests.runs.embedded import TENANT, Embedded, embedded
 
 from antwort.context import Context
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.window import INTERRUPTED
 from antwort.functions import FunctionSpec
 from antwort.testing import call, turn
 from antwort.types import JSON

@@ -19,11 +19,10 @@ from antwort.backends.http.remote import encode_body, in_pieces
 from antwort.backends.passages import Window, unmade
 from antwort.backends.responses.backend import responses_body
 from antwort.concurrency.large_work import LargeWork
-from antwort.engine.history import model_items, read_window
 from antwort.engine.planning.past import History, Past, past_window
 from antwort.engine.planning.resent_calls import with_resent_calls
 from antwort.engine.sealing import Sealer
-from antwort.engine.window import Seals
+from antwort.engine.window import Seals, model_items, read_window
 from antwort.errors import BadRequestError
 from antwort.storage.base import ConversationRecord, JournalEntry, ResponseRecord
 from antwort.storage.call_record import CallRecord

@@ -11,10 +11,10 @@ import httpx
 import pytest
 
 from antwort import Antwort
-from antwort.app import default_providers, enabled_providers, sleeping_providers
 from antwort.config import Config, ProviderConfig, StorageConfig
 from antwort.config.installed import has_extra
 from antwort.functions import Catalogue
+from antwort.functions.discovery import default_providers, enabled_providers, sleeping_providers
 from antwort.testing import RunningApp, ScriptedBackend, call, running, turn
 
 FILE_SEARCH = "antwort.providers.file_search:FileSearch"

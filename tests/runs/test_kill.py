@@ -14,7 +14,7 @@ from tests.runs.embedded import events_of
 from tests.runs.processes import ServerProcess
 from tests.runs.steady_model import answer_to, steady_model
 
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.window import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 

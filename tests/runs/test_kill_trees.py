@@ -13,7 +13,7 @@ import pytest
 from tests.runs.processes import ServerProcess
 from tests.runs.steady_model import steady_model
 
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.window import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 

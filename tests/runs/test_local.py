@@ -12,7 +12,7 @@ from tests.runs.embedded import SEARCH, TENANT, embedded, events_of, is_delta, t
 from antwort.app import Antwort
 from antwort.config import Config
 from antwort.context import Context
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.window import INTERRUPTED
 from antwort.errors import BadRequestError, NotFoundError, ServiceUnavailableError
 from antwort.functions import FunctionSpec
 from antwort.runs.local import LocalRuns

@@ -7,7 +7,7 @@ import pytest
 from tests.runs.embedded import SEARCH, TENANT, Embedded, embedded, is_delta, text_of
 
 from antwort.context import Context, Source
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.window import INTERRUPTED
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec
 from antwort.storage.base import JournalEntry, ResponseRecord

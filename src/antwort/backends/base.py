@@ -1,14 +1,16 @@
-"""The seam between the engine and model servers: what a turn asks for, and what comes back while it runs."""
+"""The seam between the engine and model servers: what a turn asks for, what comes back, and what stands between."""
 
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
 import msgspec
+from msgspec.structs import replace
 from typing_extensions import override
 
 from antwort.errors import BadRequestError
 from antwort.http1.shared_bytes import WORTHWHILE, SharedBytes
 from antwort.types import JSON
+from antwort.wire.client_tools import OUTPUTS
 from antwort.wire.responses import Usage
 
 FileReading = Literal["text", "pdf", "any"]
@@ -248,3 +250,90 @@ class ModelBackend(Protocol):
 
     async def close(self) -> None:
         """Give connections back."""
+
+
+class BackendWrapper:
+    """A backend that adds something to another; as it stands, nothing."""
+
+    def __init__(self, backend: ModelBackend) -> None:
+        self.name = backend.name
+        self.backend = backend
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        """Perform one turn."""
+        await self.backend.run(request, sink)
+
+    async def models(self) -> Sequence[ModelInfo]:
+        """List the models it serves."""
+        return await self.backend.models()
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """Count the input tokens of a turn; None if the server does not do that."""
+        return await self.backend.count_tokens(request)
+
+    async def context_window(self, model: str) -> int | None:
+        """Return how many tokens a model takes, None if that is not known."""
+        return await self.backend.context_window(model)
+
+    async def close(self) -> None:
+        """Give connections back."""
+        await self.backend.close()
+
+
+# --- servers that are sent less ---------------------------------------------------------------------------------------
+
+
+class AllowedTools(BackendWrapper):
+    """Gives a model server only those tools that may be called: what a model does not see it does not call."""
+
+    @override
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+        """Perform one turn."""
+        return self.backend.run(request if request.allowed is None else _narrowed(request), sink)
+
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        return await self.backend.count_tokens(_narrowed(request))
+
+
+def _narrowed(request: ModelRequest) -> ModelRequest:
+    allowed = request.allowed
+    if allowed is None:
+        return request
+    return replace(request, tools=ToolDefinitions(tool for tool in request.tools if tool["name"] in allowed))
+
+
+_IMAGE = "input_image"
+_UNSEEN: JSON = {"type": "input_text", "text": "[An image, which this model cannot see.]"}
+
+
+class WithoutImages(BackendWrapper):
+    """Gives a model server no images of results. Those that a user sends go to it as they are: it may refuse them."""
+
+    @override
+    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
+        """Perform one turn."""
+        return self.backend.run(_blind(request), sink)
+
+    @override
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        return await self.backend.count_tokens(_blind(request))
+
+
+def _blind(request: ModelRequest) -> ModelRequest:
+    if not any(map(_has_image, request.items)):
+        return request
+    return replace(request, items=[_without_images(item) if _has_image(item) else item for item in request.items])
+
+
+def _has_image(item: JSON) -> bool:
+    output = item.get("output")
+    return isinstance(output, list) and item.get("type") in OUTPUTS and any(map(_is_image, output))
+
+
+def _is_image(part: Any) -> bool:
+    return isinstance(part, dict) and part.get("type") == _IMAGE
+
+
+def _without_images(item: JSON) -> JSON:
+    return {**item, "output": [_UNSEEN if _is_image(part) else part for part in item["output"]]}

@@ -1,42 +1,20 @@
 """From the configuration to backends."""
 
-from collections.abc import Coroutine, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-from typing_extensions import override
+from prometheus_client import Gauge
 
-from antwort.backends.base import FileReading, ModelBackend, ModelRequest, ToolDefinitions, TurnSink
-from antwort.backends.demo import DemoBackend
-from antwort.backends.resilience import BackendWrapper, CircuitBreaker, Fallback, GuardedBackend, Retries
+from antwort.backends.base import AllowedTools, FileReading, ModelBackend, WithoutImages
+from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.backends.resilience import CircuitBreaker, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.slots import Queue, Queues
-from antwort.config import DIALECTS, BackendConfig, Config
+from antwort.config import DIALECTS, BackendConfig, Config, mask_urls
 from antwort.errors import ConfigError, did_you_mean
 from antwort.lazy_imports import imported_on_use
-from antwort.types import JSON
-from antwort.wire.client_tools import OUTPUTS
-
-
-class AllowedTools(BackendWrapper):
-    """Gives a model server only those tools that may be called: what a model does not see it does not call."""
-
-    @override
-    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
-        """Perform one turn."""
-        return self.backend.run(request if request.allowed is None else _narrowed(request), sink)
-
-    @override
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        return await self.backend.count_tokens(_narrowed(request))
-
-
-def _narrowed(request: ModelRequest) -> ModelRequest:
-    allowed = request.allowed
-    if allowed is None:
-        return request
-    return replace(request, tools=ToolDefinitions(tool for tool in request.tools if tool["name"] in allowed))
-
+from antwort.observability import Metrics
 
 _SAMPLING = frozenset({"ignore_eos", "logit_bias", "min_p", "seed", "stop", "top_k"})
 
@@ -182,40 +160,50 @@ def _with_fallbacks(
     return Fallback(guarded[name], behind, model, taken_parameters(configs[other]))
 
 
-# --- models that take no images ---------------------------------------------------------------------------------------
+# --- who answers ------------------------------------------------------------------------------------------------------
 
 
-_IMAGE = "input_image"
-_UNSEEN: JSON = {"type": "input_text", "text": "[An image, which this model cannot see.]"}
+def choose_models(
+    config: Config, backend: str | ModelBackend | None, queues: Queues | None = None
+) -> tuple[ModelRouter, str, str]:
+    """Return who answers, what everybody may be told about it, and what the operator may: with the addresses.
+
+    It is the backend given, those of the configuration, or the demo model.
+    """
+    if isinstance(backend, str):
+        config = config.model_copy(update={"backends": {"default": BackendConfig(url=backend)}})
+    elif backend is not None:
+        router = ModelRouter([ModelRoute(backend, any_model=True)], default_model=config.engine.default_model)
+        return router, backend.name, backend.name
+    if not config.backends:
+        described = f"the built-in demo model ({DEMO_MODEL}); connect a real one with --backend URL"
+        demo = AllowedTools(DemoBackend())
+        return ModelRouter([ModelRoute(demo, any_model=True)]), described, described
+    if is_demo(config):
+        described = f"the built-in demo model ({DEMO_MODEL})"
+        return build_router(config, queues), described, described
+    described = ", ".join(f"{name} ({mask_urls(entry.url)})" for name, entry in config.backends.items())
+    return build_router(config, queues), ", ".join(config.backends), described
 
 
-class WithoutImages(BackendWrapper):
-    """Gives a model server no images of results. Those that a user sends go to it as they are: it may refuse them."""
-
-    @override
-    def run(self, request: ModelRequest, sink: TurnSink) -> Coroutine[Any, Any, None]:
-        """Perform one turn."""
-        return self.backend.run(_blind(request), sink)
-
-    @override
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        return await self.backend.count_tokens(_blind(request))
+def is_demo(config: Config) -> bool:
+    """Tell whether only the demo model answers."""
+    return all(entry.is_demo for entry in config.backends.values())
 
 
-def _blind(request: ModelRequest) -> ModelRequest:
-    if not any(map(_has_image, request.items)):
-        return request
-    return replace(request, items=[_without_images(item) if _has_image(item) else item for item in request.items])
+def connections_gauge(metrics: Metrics, router: ModelRouter) -> Gauge:
+    """Return the gauge of connections to model servers, which counts those of a router."""
+    gauge = metrics.gauge(
+        "antwort_backend_connections",
+        "Requests to a model server that are under way, and those that wait because all its connections are in use.",
+        ["backend", "state"],
+    )
+    count_connections(gauge, router)
+    return gauge
 
 
-def _has_image(item: JSON) -> bool:
-    output = item.get("output")
-    return isinstance(output, list) and item.get("type") in OUTPUTS and any(map(_is_image, output))
-
-
-def _is_image(part: Any) -> bool:
-    return isinstance(part, dict) and part.get("type") == _IMAGE
-
-
-def _without_images(item: JSON) -> JSON:
-    return {**item, "output": [_UNSEEN if _is_image(part) else part for part in item["output"]]}
+def count_connections(gauge: Gauge, router: ModelRouter) -> None:
+    """Show how many requests to each model server are under way, and how many wait for a connection."""
+    for transport in router.transports():
+        for state in ("in_use", "waiting"):
+            gauge.labels(transport.name, state).set_function(partial(getattr, transport, state))

@@ -109,13 +109,6 @@ def may_pass(error: APIError) -> bool:
     return isinstance(error, RateLimitError) or error.code == BUSY or speaks_of_the_server(error)
 
 
-def asked_pause(error: APIError) -> float:
-    """Return the seconds that a server asked us to wait, 0 if it did not."""
-    if isinstance(error, RateLimitError):
-        return error.retry_after or 0.0
-    return retry_after(error.headers) or 0.0
-
-
 # --- what a server reports -------------------------------------------------------------------------------------------
 
 _SHOWN = 500

@@ -15,12 +15,11 @@ from msgspec import Struct
 from msgspec.structs import replace
 from typing_extensions import override
 
-from antwort.backends.base import ModelBackend, ModelInfo, ModelRequest, TurnSink, WholeTurn, quick_flush
+from antwort.backends.base import BackendWrapper, ModelBackend, ModelRequest, TurnSink, WholeTurn, quick_flush
 from antwort.backends.errors import (
     BUSY,
     DEADLINE,
     UNAVAILABLE,
-    asked_pause,
     speaks_of_the_server,
     worth_another_backend,
     worth_another_try,
@@ -295,34 +294,6 @@ def watched(sink: TurnSink, listener: Callable[[], None] | None = None) -> Watch
     return sink
 
 
-class BackendWrapper:
-    """A backend that adds something to another; as it stands, nothing."""
-
-    def __init__(self, backend: ModelBackend) -> None:
-        self.name = backend.name
-        self.backend = backend
-
-    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
-        """Perform one turn."""
-        await self.backend.run(request, sink)
-
-    async def models(self) -> Sequence[ModelInfo]:
-        """List the models it serves."""
-        return await self.backend.models()
-
-    async def count_tokens(self, request: ModelRequest) -> int | None:
-        """Count the input tokens of a turn; None if the server does not do that."""
-        return await self.backend.count_tokens(request)
-
-    async def context_window(self, model: str) -> int | None:
-        """Return how many tokens a model takes, None if that is not known."""
-        return await self.backend.context_window(model)
-
-    async def close(self) -> None:
-        """Give connections back."""
-        await self.backend.close()
-
-
 class Retries:
     """When a turn is tried again, at most so often: after a pause of random length (exponential, full jitter).
 
@@ -347,7 +318,7 @@ class Retries:
         """Return the seconds until the next try; None if there should be none."""
         if attempt >= self._most or not worth_another_try(error):
             return None
-        asked = asked_pause(error)
+        asked = error.asked_pause
         if asked > LONGEST_WAIT:
             return None
         pause = max(asked, self._backoff.pause(attempt))

@@ -6,7 +6,8 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 
 import antwort
-from antwort.app import Antwort, is_demo
+from antwort.app import Antwort
+from antwort.backends.build import is_demo
 from antwort.backends.findings import Finding, with_cure
 from antwort.backends.models import is_pattern
 from antwort.config import BackendConfig, mask_urls

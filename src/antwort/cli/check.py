@@ -9,8 +9,9 @@ from pathlib import Path
 
 import click
 
-from antwort.app import Antwort, enabled_providers, is_demo
+from antwort.app import Antwort
 from antwort.auth import build_authenticator, check_bind
+from antwort.backends.build import is_demo
 from antwort.backends.demo import DEMO_MODEL
 from antwort.backends.findings import Finding, ask, counted_models, with_cure
 from antwort.cli.banner import named_models
@@ -22,7 +23,7 @@ from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
 from antwort.errors import ConfigError, NotFoundError, ServiceUnavailableError
 from antwort.files import open_blobs
 from antwort.functions import Catalogue
-from antwort.functions.discovery import given_at
+from antwort.functions.discovery import enabled_providers, given_at
 from antwort.functions.registration import Registration, examine
 from antwort.sandbox.mounts import MountSpace
 from antwort.storage import database_url

@@ -13,7 +13,7 @@ from typing import Any, TextIO, get_args
 
 import click
 
-from antwort.app import Antwort, default_providers, enabled_providers
+from antwort.app import Antwort
 from antwort.cli.event_loop import leaving_by_signals
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
@@ -21,6 +21,7 @@ from antwort.cli.output import print_json, print_table, table
 from antwort.config import FunctionsConfig, LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context, Progress
 from antwort.functions import Catalogue, FunctionRegistry, FunctionSpec, Provider, Shape, ToolResult, tool_definition
+from antwort.functions.discovery import default_providers, enabled_providers
 
 EXIT_ERROR_RESULT = 1
 

@@ -15,7 +15,6 @@ from antwort.context.values import Values
 from antwort.engine.calls.admission import Totals
 from antwort.engine.calls.direct_call import DirectCall
 from antwort.engine.calls.items import is_own_call, shown_item
-from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
 from antwort.engine.output.events import REASONING_NAMES, EventSink
 from antwort.engine.plan import AS_USUAL, Plan, Shown
@@ -29,7 +28,7 @@ from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.model_turn import model_request
 from antwort.engine.turns.parts import NOTHING, Earlier, EngineParts
 from antwort.engine.turns.telemetry import TurnMetrics
-from antwort.engine.window import compaction_item
+from antwort.engine.window import Recall, compaction_item
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders

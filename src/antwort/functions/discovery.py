@@ -19,13 +19,15 @@ from typing import Any
 
 from msgspec import Struct
 
-from antwort.config import LoadedConfig, ProviderConfig, installed, secret_values
+from antwort.config import Config, LoadedConfig, ProviderConfig, installed, secret_values
 from antwort.errors import ConfigError, did_you_mean
 from antwort.functions.absent import Declared
 from antwort.functions.output import described
 from antwort.functions.provider import FunctionProvider, Provider, is_function
 from antwort.functions.slow_watch import SlowWatch
+from antwort.functions.spec import Offer
 from antwort.observability import Redactor
+from antwort.storage.urls import why_one_process
 
 GROUP = "antwort.providers"
 DEFAULT_GROUP = "antwort.default_providers"
@@ -276,3 +278,52 @@ def _source(spec: ModuleSpec | None) -> str | None:
         return file.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
         return None
+
+
+# --- which providers there are ----------------------------------------------------------------------------------------
+
+
+def enabled_providers(config: Config, catalogue: Catalogue, *, demo: bool = False) -> dict[str, ProviderConfig]:
+    """Return the providers to load, in order: those of the file, or the default set, then those of the plug-in folder.
+
+    Naming a plug-in folder enables what lies in it; the file can still disable a plug-in by name, and a provider that
+    another one needs, which is enabled with it otherwise. The default set is offered to requests that name its
+    functions, but to the demo model always: it can do nothing else than call them.
+    """
+    if config.providers is None:
+        entry = ProviderConfig(enabled=True, offer=default_offer(demo=demo))
+        chosen = dict.fromkeys(default_providers(config, catalogue), entry)
+    else:
+        chosen = dict(config.providers)
+    for name, entry in [*chosen.items()]:
+        for needed in catalogue.needed_by(name, entry.use) if entry.enabled else ():
+            chosen.setdefault(needed, ProviderConfig(enabled=True))
+    for name in catalogue.plugins:
+        chosen.setdefault(name, ProviderConfig(enabled=True))
+    return {name: provider for name, provider in chosen.items() if provider.enabled}
+
+
+def default_offer(*, demo: bool) -> Offer:
+    """Return how the default set is offered; `demo` if the demo model answers."""
+    return "always" if demo else "on_request"
+
+
+def default_providers(config: Config, catalogue: Catalogue) -> list[str]:
+    """Return the default set: what it always has, and what was used before of that which it has on demand."""
+    return [*catalogue.defaults, *(name for name, was_used in _on_demand(config, catalogue).items() if was_used)]
+
+
+def sleeping_providers(config: Config, catalogue: Catalogue) -> list[str]:
+    """Return what the default set has on demand, and nobody has used so far."""
+    return [name for name, was_used in _on_demand(config, catalogue).items() if not was_used]
+
+
+def _on_demand(config: Config, catalogue: Catalogue) -> dict[str, bool]:
+    """Return which providers the default set has on demand, and of each whether it was used: it has a folder then.
+
+    Where several processes may serve there are none: what such a provider keeps could belong to one of them.
+    """
+    if config.providers is not None or why_one_process(config) is None:
+        return {}
+    folder = config.data_dir / "providers"
+    return {name: (folder / name).is_dir() for name in catalogue.on_demand if name not in catalogue.plugins}

@@ -14,10 +14,10 @@ from antwort.concurrency.contained_tasks import TimeLimit
 from antwort.concurrency.slots import Slots
 from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Agent, Context
-from antwort.functions.metrics import Recorder
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.spec import FunctionSpec, Scope
 from antwort.observability import AuditLog
+from antwort.observability.quick_metrics import CounterSeries, QuickCounter, QuickHistogram
 from antwort.observability.spans import Attribute
 
 # --- calls that go on although nobody waits for them any more --------------------------------------------------------
@@ -100,6 +100,32 @@ class _Left:
 
 
 # --- functions -------------------------------------------------------------------------------------------------------
+
+
+class Recorder:
+    """Counts the executions of one function. Made at registration, so that labels are registered names only."""
+
+    __slots__ = ("_counts", "_executions", "_labels", "_seconds")
+
+    def __init__(
+        self,
+        executions: QuickCounter,
+        durations: QuickHistogram,
+        provider: str,
+        function: str,
+    ) -> None:
+        self._executions = executions
+        self._labels = (provider, function)
+        self._seconds = durations.labels(provider, function)
+        self._counts: dict[str, CounterSeries] = {}
+
+    def record(self, status: str, seconds: float) -> None:
+        """Count one execution."""
+        count = self._counts.get(status)
+        if count is None:
+            count = self._counts[status] = self._executions.labels(*self._labels, status)
+        count.inc()
+        self._seconds.observe(seconds)
 
 
 class _Executed(Struct):

@@ -26,7 +26,7 @@ from antwort.context.variables import VariableView
 from antwort.errors import FunctionDeniedError, FunctionError, FunctionTimeoutError, FunctionUnavailableError
 from antwort.functions.arguments import LONGEST, may_refer, resolve, spilled
 from antwort.functions.calls import ToolCall
-from antwort.functions.entry import FunctionAudit, HangingCalls, RegisteredFunction, permits
+from antwort.functions.entry import FunctionAudit, HangingCalls, Recorder, RegisteredFunction, permits
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, as_text, capped, described, encodable, short_text
 from antwort.functions.provider import FunctionProvider
@@ -92,7 +92,7 @@ class Execution:
             Slots(limit, self._queues.named(f"function {name}")) if limit is not None else None,
             self.threads(owner),
             HangingCalls(name, owner, self._metrics.hanging),
-            self._metrics.recorder(owner, name),
+            Recorder(self._metrics.executions, self._metrics.durations, owner, name),
             None if self._audit is None else FunctionAudit(self._audit, owner, name),
             None if timeout is None else TimeLimit(timeout),
             max_output,

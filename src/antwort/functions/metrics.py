@@ -1,4 +1,4 @@
-"""Metrics: those that every function and every provider route gets, and those that providers declare."""
+"""Metrics: those that all functions and all routes of providers get, and those that providers declare."""
 
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
@@ -9,45 +9,18 @@ from typing_extensions import override
 
 from antwort.errors import DefinitionError
 from antwort.observability import DURATION_BUCKETS, Metrics
-from antwort.observability.quick_metrics import CounterSeries, QuickCounter, QuickHistogram
-
-
-class Recorder:
-    """Counts the executions of one function. Made at registration, so that labels are registered names only."""
-
-    __slots__ = ("_counts", "_executions", "_labels", "_seconds")
-
-    def __init__(
-        self,
-        executions: QuickCounter,
-        durations: QuickHistogram,
-        provider: str,
-        function: str,
-    ) -> None:
-        self._executions = executions
-        self._labels = (provider, function)
-        self._seconds = durations.labels(provider, function)
-        self._counts: dict[str, CounterSeries] = {}
-
-    def record(self, status: str, seconds: float) -> None:
-        """Count one execution."""
-        count = self._counts.get(status)
-        if count is None:
-            count = self._counts[status] = self._executions.labels(*self._labels, status)
-        count.inc()
-        self._seconds.observe(seconds)
 
 
 class FunctionMetrics:
     """Executions of functions and calls of management routes, by provider."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self._executions = metrics.quick_counter(
+        self.executions = metrics.quick_counter(
             "antwort_builtin_tool_executions_total",
             "Function executions by outcome.",
             ["provider", "tool_name", "status"],
         )
-        self._durations = metrics.quick_histogram(
+        self.durations = metrics.quick_histogram(
             "antwort_builtin_tool_duration_seconds",
             "Duration of function executions, waiting included.",
             ["provider", "tool_name"],
@@ -67,10 +40,6 @@ class FunctionMetrics:
             "Duration of requests to provider routes.",
             ["provider", "method", "path"],
         )
-
-    def recorder(self, provider: str, function: str) -> Recorder:
-        """Return what counts the executions of one function."""
-        return Recorder(self._executions, self._durations, provider, function)
 
     def request(self, provider: str, method: str, path: str, status: int, seconds: float) -> None:
         """Count one request to a provider route, also if it was refused before it got there."""

@@ -17,11 +17,11 @@ from antwort.context.calls import SuspendedError, Suspension
 from antwort.context.values import Values
 from antwort.engine.budget import Budget
 from antwort.engine.engine import Engine, shown
-from antwort.engine.history import Recall
 from antwort.engine.journal import Journal
 from antwort.engine.plan import ChildWork, Plan, second_try
 from antwort.engine.turns.loop import Loop
 from antwort.engine.turns.parts import NOTHING, Earlier
+from antwort.engine.window import Recall
 from antwort.errors import APIError, FunctionError, FunctionUnavailableError
 from antwort.lazy_imports import imported_on_use
 from antwort.runs.agents_at_work import (

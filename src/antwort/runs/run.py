@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator
 from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
-from antwort.backends.errors import asked_pause
 from antwort.concurrency.backoff import Backoff
 from antwort.config import EngineConfig
 from antwort.engine.turns.loop import Loop
@@ -81,7 +80,7 @@ class ModelOutage:
             return None
         pause = self._backoff.pause(self._failures)
         self._failures += 1
-        return min(left, max(asked_pause(error), pause))
+        return min(left, max(error.asked_pause, pause))
 
     def last_error(self, error: APIError) -> APIError:
         """Return what to tell of a run that has waited long enough."""

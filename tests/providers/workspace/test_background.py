@@ -10,7 +10,7 @@ from tests.providers.workspace.stage import SHELL, calling, staged
 from tests.runs.embedded import events_of
 from tests.runs.processes import ServerProcess
 
-from antwort.engine.history import INTERRUPTED
+from antwort.engine.window import INTERRUPTED
 from antwort.testing import ScriptServer, lint_response, lint_stream
 from antwort.types import JSON
 

@@ -307,7 +307,7 @@ async def test_whoever_is_cancelled_while_a_write_fails_is_cancelled_and_can_tel
 async def test_a_database_that_is_stuck_does_not_keep_its_store_from_being_closed(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("antwort.storage.sql.threads._CLOSE_TIMEOUT", 0.01)
+    monkeypatch.setattr("antwort.storage.sql.database._CLOSE_TIMEOUT", 0.01)
     async with writer_held(store):
         await store.close()
     assert [record.getMessage() for record in caplog.records] == [

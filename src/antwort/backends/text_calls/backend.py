@@ -10,10 +10,9 @@ import msgspec
 from msgspec.structs import replace
 from typing_extensions import override
 
-from antwort.backends.base import ModelBackend, ModelRequest, ToolDefinitions, TurnSink
+from antwort.backends.base import BackendWrapper, ModelBackend, ModelRequest, ToolDefinitions, TurnSink
 from antwort.backends.http.remote import RemoteBackend
 from antwort.backends.http.transport import AnswerLimits
-from antwort.backends.resilience import BackendWrapper
 from antwort.backends.text_calls.sinks import ForcedSink, NativeSink, NoCallError, PromptedSink
 from antwort.config import BackendConfig
 from antwort.errors import APIError, BadRequestError

@@ -13,10 +13,9 @@ from msgspec.structs import replace
 from antwort.backends.tokens import IMAGE, estimate_items
 from antwort.context.values import Values
 from antwort.context.variables import VariableView
-from antwort.engine.history import model_items
 from antwort.engine.journal import Journal
 from antwort.engine.plan import Plan
-from antwort.engine.window import LEFT_OUT
+from antwort.engine.window import LEFT_OUT, model_items
 from antwort.errors import FunctionError
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord

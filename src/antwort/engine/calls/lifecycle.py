@@ -23,11 +23,11 @@ from antwort.engine.calls.admission import Admission, Totals
 from antwort.engine.calls.answers import QuestionAnswer, apply_answer
 from antwort.engine.calls.items import OWN
 from antwort.engine.calls.leaving import LeavingCalls
-from antwort.engine.history import INTERRUPTED
 from antwort.engine.journal import GroupedSaves, Journal
 from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.engine.tools.targets import Sign, Target, approval_body, approval_request, provider_of
+from antwort.engine.window import INTERRUPTED
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import FunctionSpec, HostedTool, ToolResult
 from antwort.functions.output import NOTHING

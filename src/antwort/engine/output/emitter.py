@@ -13,10 +13,9 @@ from msgspec import UNSET
 from antwort.backends.base import UNFINISHED, WholeCall, WholeTurn, quick_flush
 from antwort.backends.dialects import Pieces, logprobs_size
 from antwort.context import Sources
-from antwort.engine.history import model_items
 from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item
 from antwort.engine.output.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
-from antwort.engine.window import compaction_item
+from antwort.engine.window import compaction_item, model_items
 from antwort.functions import ItemEvent, OpenedItem
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON

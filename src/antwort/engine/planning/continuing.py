@@ -10,7 +10,8 @@ from antwort.context import Context
 from antwort.context.context import FUNCTIONS_CALL
 from antwort.engine.calls.answers import QuestionAnswer, apply_answer, checked_answer
 from antwort.engine.calls.lifecycle import NESTED
-from antwort.engine.history import (
+from antwort.engine.tools.targets import Sign, is_ours, is_too_old
+from antwort.engine.window import (
     APPROVAL_REQUEST,
     APPROVAL_RESPONSE,
     LISTED,
@@ -18,7 +19,6 @@ from antwort.engine.history import (
     resumable_calls,
     waiting_calls,
 )
-from antwort.engine.tools.targets import Sign, is_ours, is_too_old
 from antwort.errors import BadRequestError, ConflictError
 from antwort.storage.base import JournalEntry, Question
 from antwort.storage.call_record import CallRecord

@@ -12,11 +12,10 @@ import msgspec
 
 from antwort.backends.passages import Passage, Window, opens, stand_alone
 from antwort.concurrency.large_work import MANY, LargeWork
-from antwort.engine.history import check_calls, input_items, model_items, read_window
 from antwort.engine.planning.input_files import item_links, names_files
 from antwort.engine.planning.resent_calls import is_resent
 from antwort.engine.tools.toolsets import changing_entries
-from antwort.engine.window import Seals, is_sealed, pruned
+from antwort.engine.window import Seals, check_calls, input_items, is_sealed, model_items, pruned, read_window
 from antwort.errors import BadRequestError
 from antwort.storage.base import ACTIVE, JournalEntry
 from antwort.storage.sql.conversations import EMPTY, ConversationState

@@ -16,13 +16,6 @@ from antwort.context.agents import AgentTask
 from antwort.context.context import CONVERSATIONS_READ, CONVERSATIONS_WRITE, FUNCTIONS_CALL, RESPONSES_READ
 from antwort.context.values import Values
 from antwort.engine.budget import Budget, Price
-from antwort.engine.history import (
-    Recall,
-    read_window,
-    resolve_references,
-    restore_sources,
-    without_trigger,
-)
 from antwort.engine.plan import AS_USUAL, ChildWork, Plan, Shown, child_request
 from antwort.engine.planning.continuing import Continued, answer_waiting, load_continued, resumed_calls
 from antwort.engine.planning.input import LongInput, read_input, read_text
@@ -54,7 +47,14 @@ from antwort.engine.tools.toolsets import (
     changing_entries,
     configured,
 )
-from antwort.engine.window import Seals
+from antwort.engine.window import (
+    Recall,
+    Seals,
+    read_window,
+    resolve_references,
+    restore_sources,
+    without_trigger,
+)
 from antwort.errors import BadRequestError, FunctionError, NotFoundError, did_you_mean
 from antwort.functions import FunctionSpec
 from antwort.functions.absent import ProviderAsleepError

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from antwort.engine.calls.items import OWN, read_arguments, read_output
-from antwort.engine.history import APPROVAL_REQUEST, INTERRUPTED
+from antwort.engine.window import APPROVAL_REQUEST, INTERRUPTED
 from antwort.errors import BadRequestError
 from antwort.functions import FunctionSpec, HostedTool
 from antwort.functions.output import NOTHING, capped, encodable

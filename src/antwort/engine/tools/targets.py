@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from antwort.backends.base import ToolDefinitions
 from antwort.config import ApprovalPolicy
-from antwort.engine.history import APPROVAL_REQUEST
+from antwort.engine.window import APPROVAL_REQUEST
 from antwort.errors import BadRequestError, FunctionError, did_you_mean
 from antwort.functions import Effect, FunctionSpec, HostedTool, OpenedFunction, ToolExecutor
 from antwort.functions.absent import AbsentProviders

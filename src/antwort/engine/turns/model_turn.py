@@ -13,14 +13,13 @@ from antwort.backends.tokens import estimate_items
 from antwort.concurrency.large_work import is_large
 from antwort.engine.calls.admission import Totals
 from antwort.engine.calls.leaving import LeavingCalls, Size, WindowRoom, size_of
-from antwort.engine.history import model_items, settled
 from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.engine.tools.parameters import Choice
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.parts import EngineParts
-from antwort.engine.window import Seals, shortened
+from antwort.engine.window import Seals, model_items, settled, shortened
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.responses import Usage

@@ -11,9 +11,9 @@ from antwort.concurrency.large_work import LargeWork, is_large
 from antwort.context import Context
 from antwort.context.context import CONVERSATIONS_READ, CONVERSATIONS_WRITE, RESPONSES_READ
 from antwort.engine.calls.items import shown_item
-from antwort.engine.history import resolve_references
 from antwort.engine.planning.input import ID_PREFIXES, read_input
 from antwort.engine.planning.input_files import CheckUrl, check_links, item_links
+from antwort.engine.window import resolve_references
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.runs.limits import TenantLimits
 from antwort.server.api.description import examples

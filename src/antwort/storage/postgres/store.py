@@ -16,9 +16,18 @@ from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, con
 from antwort.storage.postgres.maintenance import prepare
 from antwort.storage.postgres.session import Outage, PostgresSession, PostgresWork, joined
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
-from antwort.storage.sql.database import FEW, Database, Insert, Row, Transaction, insert_all
+from antwort.storage.sql.database import (
+    FEW,
+    Database,
+    DatabaseJob,
+    Insert,
+    Row,
+    Threads,
+    Transaction,
+    hand_back,
+    insert_all,
+)
 from antwort.storage.sql.store import Store
-from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
 
 # --- threads, each with a connection of its own ----------------------------------------------------------------------
 

@@ -16,9 +16,18 @@ from antwort.config.defaults import STORAGE
 from antwort.errors import ConflictError
 from antwort.storage.base import StoreFullError, StoreUnavailableError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
-from antwort.storage.sql.database import Database, Insert, ReadRunner, Transaction, insert_all, reads
+from antwort.storage.sql.database import (
+    Database,
+    DatabaseJob,
+    Insert,
+    ReadRunner,
+    Threads,
+    Transaction,
+    hand_back,
+    insert_all,
+    reads,
+)
 from antwort.storage.sql.store import Store, read_a_little
-from antwort.storage.sql.threads import DatabaseJob, Threads, hand_back
 from antwort.storage.sqlite.connection import (
     SqliteDatabase,
     Synchronous,
