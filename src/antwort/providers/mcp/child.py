@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import itertools
 import logging
 import os
 import shutil
@@ -10,15 +9,13 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
 from msgspec import Struct
 from typing_extensions import override
 
 from antwort.provider import JSON, ChildProcess, SingleFlight, one_line, tied
-from antwort.providers.mcp.elicitation import DECLINED, METHOD
-from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
-from antwort.providers.mcp.messages import decoded, request_body, result_of
-from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, asked_within
+from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError
+from antwort.providers.mcp.exchange import MessageExchange
+from antwort.providers.mcp.peer import McpPeer
 from antwort.providers.mcp.waiting import Within
 
 logger = logging.getLogger(__name__)
@@ -32,8 +29,6 @@ _MOST_LINES = 200
 """Lines that a program may log, from its start on."""
 _MOST_UNREAD = 8 * 1024**2
 """Bytes that may wait for a program to read them; one for which more wait has given up reading."""
-_MOST_ANSWERS = 100
-"""Requests of a program that are answered at the same time; further ones are not."""
 _LONGEST_LINE = 500
 _INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER")
 """What a program has of our environment: no secrets of ours."""
@@ -107,65 +102,27 @@ class ChildServer(McpPeer):
             raise McpHttpError(f"The program of the server cannot be started: {error}") from None
         self._running = _Running(program, process, self.note)
         try:
-            await self._running.greet()
+            await self._running.greet(_PATIENCE)
         except BaseException:
             await self._running.end()
             raise
 
 
-class _Running:
+class _Running(MessageExchange):
     """A program that runs, until it ends."""
 
     def __init__(
         self, program: ServerProgram, process: ChildProcess, on_notification: Callable[[object], None]
     ) -> None:
+        super().__init__(on_notification, _gone)
         self._program = program
-        self._on_notification = on_notification
         self._process = process
-        self._numbers = itertools.count(1)
-        self._asked: dict[int, asyncio.Future[JSON]] = {}
-        self._within: dict[int, tuple[asyncio.Timeout, Within | None]] = {}
-        self._left: set[int] = set()
-        """Requests that nobody awaits any more, and that the program has not answered: it may still ask for them."""
-        self._answering: set[asyncio.Task[None]] = set()
         self._noted = 0
         self.last_words = ""
-        self.is_over = False
         loop = asyncio.get_running_loop()
         self._reading = loop.create_task(self._read())
         self._logging = loop.create_task(self._log())
         self._watching = loop.create_task(self._watch())
-
-    async def greet(self) -> None:
-        """Agree on a version."""
-        params: JSON = {"protocolVersion": GREETED[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT}
-        result = await self.ask("initialize", params, _PATIENCE, None)
-        if result.get("protocolVersion") not in GREETED:
-            raise McpProtocolError("The server speaks no version of the protocol that is known here.")
-        await self._write(request_body(None, "notifications/initialized", {}))
-
-    async def ask(self, method: str, params: JSON, seconds: float, within: Within | None) -> JSON:
-        """Return the result of a request."""
-        number = next(self._numbers)
-        answer: asyncio.Future[JSON] = asyncio.get_running_loop().create_future()
-        clock = asyncio.timeout(seconds)
-        self._asked[number], self._within[number] = answer, (clock, within)
-        try:
-            async with clock:
-                if self.is_over:
-                    raise _gone()
-                await self._write(request_body(number, method, params))
-                return result_of(await answer)
-        except (TimeoutError, asyncio.CancelledError) as error:
-            del self._asked[number]
-            self._left.add(number)
-            self._put(request_body(None, "notifications/cancelled", {"requestId": number}))
-            if isinstance(error, TimeoutError):
-                raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
-            raise
-        finally:
-            self._asked.pop(number, None)
-            del self._within[number]
 
     async def end(self) -> None:
         """End the program: by itself if it does, when it has no input any more."""
@@ -184,19 +141,24 @@ class _Running:
         self._process.close()
         await asyncio.wait([self._reading, self._logging])
 
-    async def _write(self, message: bytes) -> None:
-        self._put(message)
+    @override
+    def note_noise(self) -> None:
+        self._note("a line that is no message")
+
+    @override
+    async def write(self, message: bytes) -> None:
+        self.put(message)
         try:
             await self._process.stdin.drain()
         except OSError:
-            self._give_up(_gone())
+            self.give_up(_gone())
 
-    def _put(self, message: bytes) -> None:
-        """Have a message written as soon as the program reads; it ends if it does not."""
+    @override
+    def put(self, message: bytes) -> None:
         if self.is_over:
             return
         if self._process.stdin.transport.get_write_buffer_size() > _MOST_UNREAD:
-            self._give_up(McpHttpError("The program of the server does not read what it is asked."))
+            self.give_up(McpHttpError("The program of the server does not read what it is asked."))
             _kill_group(self._process)
             return
         self._process.stdin.write(message + b"\n")
@@ -210,7 +172,7 @@ class _Running:
                 *lines, last = piece.split(b"\n")
                 for line in lines:
                     rest += line
-                    await self._take(bytes(rest))
+                    await self.take(bytes(rest))
                     rest.clear()
                 rest += last
                 if len(rest) > self._program.max_bytes:
@@ -219,57 +181,7 @@ class _Running:
             problem = error if isinstance(error, McpError) else problem
             _kill_group(self._process)
         finally:
-            self._give_up(problem)
-
-    def _give_up(self, problem: McpError) -> None:
-        self.is_over = True
-        for answer in self._asked.values():
-            if not answer.done():
-                answer.set_exception(problem)
-
-    async def _take(self, line: bytes) -> None:
-        if not line.strip():
-            return
-        try:
-            message = await decoded(line)
-        except McpProtocolError:
-            self._note("a line that is no message")
-            return
-        if "method" not in message:
-            if not isinstance(number := message.get("id"), int):
-                return
-            self._left.discard(number)
-            answer = self._asked.get(number)
-            if answer is not None and not answer.done():
-                answer.set_result(message)
-        elif message.get("id") is None:
-            self._on_notification(message["method"])
-        elif len(self._answering) < _MOST_ANSWERS:
-            task = asyncio.get_running_loop().create_task(self._answer(message))
-            self._answering.add(task)
-            task.add_done_callback(self._answering.discard)
-
-    async def _answer(self, asked: JSON) -> None:
-        """Answer what the program asks: the user of the one call that is under way, if it is one.
-
-        Messages do not say for which call they are, and another user's may not be asked for one that was given up.
-        """
-        answer: JSON = {"jsonrpc": "2.0", "id": asked["id"]}
-        params = asked.get("params")
-        clock, within = next(iter(self._within.values())) if self._is_one_call else (None, None)
-        if asked["method"] == "ping":
-            answer["result"] = {}
-        elif asked["method"] != METHOD:
-            answer["error"] = {"code": -32601, "message": "It is not known here."}
-        elif clock is None or within is None or not isinstance(params, dict):
-            answer["result"] = DECLINED
-        else:
-            answer["result"] = await asked_within(clock, within, params)
-        await self._write(msgspec.json.encode(answer))
-
-    @property
-    def _is_one_call(self) -> bool:
-        return len(self._within) == 1 and not self._left
+            self.give_up(problem)
 
     async def _log(self) -> None:
         """Log what the program says of itself, as far as that is little."""

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -29,6 +29,7 @@ from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolErro
 from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
 from antwort.providers.mcp.oauth import ClientTokens
 from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, asked_within
+from antwort.providers.mcp.sse import SseServer
 from antwort.providers.mcp.waiting import Within
 
 logger = logging.getLogger(__name__)
@@ -69,6 +70,8 @@ class McpConnection(McpPeer):
         self._greeting = SingleFlight(self._greet)
         self._waiting = 0
         """How many wait for it."""
+        self._stream: SseServer | None = None
+        """How it is asked if it is one of 2024-11-05, whose answers come in a stream of their own."""
 
     @override
     async def asks_within(self) -> bool:
@@ -80,6 +83,8 @@ class McpConnection(McpPeer):
     @override
     async def close(self) -> None:
         """End the session, if there is one."""
+        if self._stream is not None:
+            await self._stream.close()
         if self._session is not None:
             try:
                 await self._send("DELETE", None, self._headers(), seconds=2.0)
@@ -119,6 +124,8 @@ class McpConnection(McpPeer):
     async def _ask(
         self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, within: Within | None
     ) -> JSON:
+        if self._stream is not None:
+            return await self._stream.ask(method, params, seconds, within)
         sent = {**self._headers(), **headers}
         if self._version == STATELESS:
             params = {**params, "_meta": _envelope()}
@@ -145,7 +152,7 @@ class McpConnection(McpPeer):
         try:
             async with clock:
                 body = request_body(number, method, params)
-                answer = await self._send("POST", body, headers, longest, events, on_head=on_head)
+                answer = await self._send("POST", body, headers, longest, events.take, on_head=on_head)
         except TimeoutError:
             if events.answer is None:
                 raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
@@ -166,20 +173,21 @@ class McpConnection(McpPeer):
         body: bytes | None,
         headers: Mapping[str, str],
         seconds: float,
-        events: AnswerEvents | None = None,
+        on_piece: Callable[[bytes], Awaitable[None]] | None = None,
         *,
+        url: str | None = None,
         on_head: Callable[[Mapping[str, str]], None] | None = None,
     ) -> HttpAnswer:
         if self._tokens is not None:
             headers = {**headers, "authorization": f"Bearer {await self._tokens.token()}"}
         return await self._http.call(
             method,
-            self._url,
+            url or self._url,
             headers=headers,
             body=body,
             time_limit=seconds + 1,
             max_bytes=self._max_bytes,
-            on_piece=None if events is None else events.take,
+            on_piece=on_piece,
             guarded=self._guarded,
             on_head=on_head,
             tenant=self._tenant,
@@ -229,7 +237,34 @@ class McpConnection(McpPeer):
         if isinstance(supported, list) and STATELESS in supported:
             self._version = STATELESS
         else:
-            await self._initialize()
+            try:
+                await self._initialize()
+            except McpHttpError as error:
+                if _is_final(error) or isinstance(error, McpTimeoutError):
+                    raise
+                await self._open_stream(error)
+
+    async def _open_stream(self, refused: McpHttpError) -> None:
+        """Ask a server as those of 2024-11-05 are asked, if it is one; else raise what it has said otherwise."""
+
+        async def send(
+            method: str,
+            url: str,
+            body: bytes | None,
+            seconds: float,
+            *,
+            on_piece: Callable[[bytes], Awaitable[None]] | None = None,
+        ) -> HttpAnswer:
+            headers = {**self._headers(), "accept": "text/event-stream" if body is None else "application/json"}
+            return await self._send(method, body, headers, seconds, on_piece, url=url)
+
+        stream = SseServer(self._url, send, self.note)
+        try:
+            await stream.open()
+        except McpError as error:
+            await stream.close()
+            raise (refused if isinstance(error, McpHttpError) else error) from None
+        self._stream, self._version = stream, GREETED[-1]
 
     async def _initialize(self) -> None:
         params = {"protocolVersion": GREETED[0], "capabilities": CAPABILITIES, "clientInfo": CLIENT}

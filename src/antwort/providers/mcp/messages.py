@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -103,6 +103,34 @@ class AnswerEvents:
             await self._on_request(message)
         elif "method" in message:
             self._on_notification(message["method"])
+
+
+class StreamedEvents:
+    """Reads a stream of events that has no end."""
+
+    def __init__(self) -> None:
+        self._rest = bytearray()
+        self._kind = ""
+        self._data: list[bytes] = []
+
+    async def of(self, piece: bytes) -> AsyncIterator[tuple[str, bytes]]:
+        """Give the events that are whole with a piece: their types, and their data."""
+        self._rest += piece
+        if b"\n" not in piece:
+            return
+        lines = bytes(self._rest).split(b"\n")
+        self._rest = bytearray(lines.pop())
+        for number, line in enumerate(lines):
+            if number % _LINES_AT_ONCE == 0:
+                await asyncio.sleep(0)  # there may be very many, of nothing
+            if line in (b"", b"\r"):
+                kind, data, self._kind, self._data = self._kind, self._data, "", []
+                if data:
+                    yield kind or "message", b"\n".join(data)
+            elif line.startswith(b"event:"):
+                self._kind = line[6:].strip().decode(errors="replace")
+            elif line.startswith(b"data:"):
+                self._data.append(line[5:].rstrip(b"\r").removeprefix(b" "))
 
 
 async def read_answer(answer: HttpAnswer, events: AnswerEvents) -> JSON:
