@@ -8,7 +8,7 @@ WORKERS ?= 4
 # Hundreds of processes that tests start need not compile the same source each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full bench-peers docs lock clean
+.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full bench-peers docs lock dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -56,5 +56,8 @@ docs: setup  ## regenerate the generated parts of docs/ and README.md
 lock: setup  ## refresh requirements/*.txt from pyproject.toml
 	@scripts/lock $(ARGS)
 
+dist: setup  ## build the wheel and the source archive, and try the wheel in an empty environment: make dist ARGS="python3.13"
+	@$(BIN)/python scripts/dist.py $(ARGS)
+
 clean:  ## remove .venv, node_modules and caches
-	rm -rf .venv .venv-lowest .venv-searxng .venv-moto .venv-litellm .venv-peers tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist .venv .venv-lowest .venv-searxng .venv-moto .venv-litellm .venv-peers tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
