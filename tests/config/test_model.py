@@ -110,6 +110,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         "engine": {
             "max_turns": 50,
             "max_tools": 1_000,
+            "tool_search": {"above": 100, "results": 5},
             "unavailable_tools": "refuse",
             "thoughts_as_summary": True,
             "reasoning_events": "openai",

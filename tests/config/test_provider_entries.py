@@ -120,7 +120,10 @@ def test_settings_of_the_environment_are_warned_about_too(load: Load) -> None:
         ("providers: [x]", "providers: input should be a mapping"),
         ("providers: {x: true}", "providers.x: input should be a mapping (got true)"),
         ("providers: {x: {settings: 5, a: 1}}", "providers.x.settings: input should be a mapping (got 5)"),
-        ("providers: {x: {offer: never}}", "providers.x.offer: input should be 'always' or 'on_request' (got 'never')"),
+        (
+            "providers: {x: {offer: never}}",
+            "providers.x.offer: input should be 'always', 'deferred' or 'on_request' (got 'never')",
+        ),
         ("providers: {x: {use: Class}}", "providers.x.use: must look like 'module:Class' (got 'Class')"),
         ("builtins: 5", "providers: input should be a mapping (got 5)"),
     ],

@@ -98,12 +98,6 @@ def test_a_search_by_another_server_is_read_without_call_ids(tmp_path: Path) -> 
     assert [entry["role"] for entry in stage.bodies[0]["messages"]] == ["assistant", "tool", "user"]
 
 
-def test_a_deferred_tool_is_simply_offered(tmp_path: Path) -> None:
-    with served(tmp_path, ["Hi."]) as stage:
-        ask(stage, tools=[{**ECHO, "defer_loading": True}, {"type": "tool_search"}])
-    assert offered(stage) == ["echo"]
-
-
 def test_a_tool_that_may_ask_nothing_outside_is_left_out_where_nobody_has_it(tmp_path: Path) -> None:
     search: Any = {"type": "web_search", "external_web_access": False, "search_content_types": ["text", "image"]}
     with served(tmp_path, ["Hi."]) as stage:

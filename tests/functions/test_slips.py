@@ -55,9 +55,9 @@ def test_routes_and_registrations_refuse_what_they_do_not_know() -> None:
         DefinitionError, match="to register provider 'plain' has no option 'ofer'; did you mean 'offer'"
     ):
         cast("Any", FunctionRegistry()).register(Plain(), ofer="always")
-    with pytest.raises(DefinitionError, match="offer 'never' is not one of always, on_request"):
+    with pytest.raises(DefinitionError, match="offer 'never' is not one of always, deferred, on_request"):
         cast("Any", FunctionRegistry()).register(Plain(), offer="never")
-    with pytest.raises(DefinitionError, match="offer 'never' is not one of always, on_request"):
+    with pytest.raises(DefinitionError, match="offer 'never' is not one of always, deferred, on_request"):
         cast("Any", FunctionSpec)("f", "Do.", offer="never")
 
 

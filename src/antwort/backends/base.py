@@ -44,25 +44,35 @@ class EncodedTools(list[msgspec.Raw]):
 class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what is made of it
     """Definitions of functions that nobody changes: what a backend makes of them is made once, and kept with them.
 
-    `shared` are some at the end that other requests have as well, with what was made of them.
+    `shared` are some at the end that other requests have as well, with what was made of them. What comes `later` stands
+    behind those, so that what was sent before stays the beginning of what is sent.
     """
 
     _shared: "ToolDefinitions | None"
     _own: tuple[JSON, ...]
+    _later: tuple[JSON, ...]
     _encoded: dict[Callable[[JSON], JSON], EncodedTools]
     _totals: dict[Callable[[JSON], int], int]
 
     @override
-    def __new__(cls, definitions: Iterable[JSON] = (), shared: "ToolDefinitions | None" = None) -> Self:
-        own = tuple(definitions)
-        made = super().__new__(cls, own + shared if shared else own)
-        made._own, made._shared = own, shared
+    def __new__(
+        cls, definitions: Iterable[JSON] = (), shared: "ToolDefinitions | None" = None, later: Iterable[JSON] = ()
+    ) -> Self:
+        own, last = tuple(definitions), tuple(later)
+        made = super().__new__(cls, (*own, *shared, *last) if shared else own + last)
+        made._own, made._shared, made._later = own, shared, last
         made._encoded, made._totals = {}, {}
         return made
+
+    def followed_by(self, definitions: Iterable[JSON]) -> "ToolDefinitions":
+        """Return them with others behind them; what was made of them is not made again."""
+        return ToolDefinitions((), self, definitions)
 
     @property
     def named(self) -> tuple[JSON, ...]:
         """Those that the request names, if it names any."""
+        if self._later:
+            return () if self._shared is None else self._shared.named
         return () if self._shared is None else self._own
 
     def encoded(self, shaped: Callable[[JSON], JSON]) -> EncodedTools:
@@ -77,13 +87,17 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
 
     def _encode(self, shaped: Callable[[JSON], JSON]) -> EncodedTools:
         try:
-            own = [msgspec.json.encode(shaped(definition)) for definition in self._own]
+            own, later = (
+                [msgspec.json.encode(shaped(definition)) for definition in some] for some in (self._own, self._later)
+            )
         except UnicodeEncodeError:
             raise BadRequestError("The tools hold text that is not valid Unicode.", param="tools") from None
         except RecursionError:
             raise BadRequestError("The tools are nested too deeply.", param="tools") from None
         parts = [msgspec.Raw(b",".join(own))] if own else []
         shared = self._shared.encoded(shaped) if self._shared else EncodedTools([])
+        if later:
+            return EncodedTools([*parts, *shared, msgspec.Raw(b",".join(later))])
         return EncodedTools([*parts, *shared], shared.ending)
 
     def total(self, counted: Callable[[JSON], int]) -> int:
@@ -91,7 +105,7 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         found = self._totals.get(counted)
         if found is None:
             shared = self._shared.total(counted) if self._shared else 0
-            found = self._totals[counted] = sum(map(counted, self._own)) + shared
+            found = self._totals[counted] = sum(map(counted, (*self._own, *self._later))) + shared
         return found
 
 

@@ -157,6 +157,9 @@ def list_functions(loaded: LoadedConfig, *, everything: bool, as_json: bool) -> 
         click.echo("There are no functions. Enable a provider; 'antwort providers list' shows what is within reach.")
 
 
+_STATES = {"always": "offered", "deferred": "offered once found", "on_request": "offered on request"}
+
+
 def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[FunctionRow]:
     for registration in registry.registrations():
         for entry in registration.entries:
@@ -165,7 +168,7 @@ def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[FunctionR
             elif not entry.enabled:
                 state = "disabled"
             else:
-                state = "offered" if entry.spec.offer == "always" else "offered on request"
+                state = _STATES[entry.spec.offer]
             if everything or entry.offered:
                 spec = entry.spec
                 yield FunctionRow(spec.name, registration.name, spec.scope.value, state, spec.description)

@@ -201,6 +201,18 @@ class RunConfig(Settings):
     )
 
 
+class ToolSearchConfig(Settings):
+    """Which functions a model has to find before it is offered them."""
+
+    above: PositiveInt | None = Field(
+        default=100,
+        description="Functions that a model is offered unasked; it finds them if they are more. Any number if none.",
+    )
+    results: Annotated[int, Field(ge=1, le=50)] = Field(
+        default=5, description="Functions that one search finds and offers, at most."
+    )
+
+
 class EngineConfig(Settings):
     """Limits of the agentic loop."""
 
@@ -227,6 +239,9 @@ class EngineConfig(Settings):
         description="Answers in a row that a model server may break off before a background response fails.",
     )
     max_tools: PositiveInt = Field(default=1000, description="Tools that a request may bring.")
+    tool_search: ToolSearchConfig = Field(
+        default=ToolSearchConfig(), description="Functions that a model finds before it is offered them."
+    )
     unavailable_tools: Literal["refuse", "ignore"] = Field(
         default="refuse",
         description="What is done with tools of types that no enabled provider has: a 400, or they are left out.",

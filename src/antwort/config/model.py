@@ -112,8 +112,9 @@ class ProviderConfig(Settings):
     use: str | None = Field(
         default=None, description="Class to load, as 'module:Class'; found by the entry's name if not given."
     )
-    offer: Literal["always", "on_request"] = Field(
-        default="always", description="Offer the functions to every request, or only to those that name them."
+    offer: Literal["always", "deferred", "on_request"] = Field(
+        default="always",
+        description="Offer the functions to every request, once the model finds them, or to those that name them.",
     )
     approval: ApprovalPolicy | None = Field(
         default=None,

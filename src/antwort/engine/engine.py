@@ -72,7 +72,13 @@ class Engine(EngineParts, frozen=True, kw_only=True):
         planner = Planner(
             settings,
             agents,
-            ToolsetBuilder(executors, ignores_unavailable=settings.unavailable_tools == "ignore", absent=absent),
+            ToolsetBuilder(
+                executors,
+                ignores_unavailable=settings.unavailable_tools == "ignore",
+                absent=absent,
+                defer_above=settings.tool_search.above,
+                most_found=settings.tool_search.results,
+            ),
             models=models,
             store=store,
             sealer=sealer,

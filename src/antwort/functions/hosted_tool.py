@@ -216,6 +216,11 @@ class OpenedTool(msgspec.Struct, frozen=True):
 
     functions: Sequence[OpenedFunction] = ()
     items: Sequence[OpenedItem] = ()
+    deferred: bool | None = None
+    """Whether models are to find the functions before they are offered them, if the request does not say it.
+
+    None is for those that are only found where there are very many.
+    """
 
 
 def check_hosted(tool: object) -> None:

@@ -34,7 +34,7 @@ class Registration(Struct, eq=False):
     routes: tuple[Route, ...]
     collectors: tuple[Collector, ...]
     offer: Offer = "always"
-    """Whether its functions are offered to every request, or only to one that names them."""
+    """Whether its functions are offered to every request, once they are found, or only to one that names them."""
     approval: ApprovalPolicy | None = None
     """What the configuration says about the approval of all its calls."""
     found: tuple[RegisteredFunction, ...] = ()

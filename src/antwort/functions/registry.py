@@ -43,6 +43,7 @@ from antwort.functions.registration import (
 from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import (
+    OFFERS,
     FunctionOptions,
     FunctionSpec,
     Offer,
@@ -551,5 +552,6 @@ class FunctionRegistry(ToolExecutor):
 
 
 def _offered(functions: Iterable[FunctionSpec], offer: Offer) -> list[FunctionSpec]:
-    """Return functions as they are offered. What a provider itself offers on request stays so: its author knows why."""
-    return [spec.used_otherwise(offer=offer) if offer == "on_request" != spec.offer else spec for spec in functions]
+    """Return functions as they are offered. What a provider itself offers less often stays so: its author knows why."""
+    oftener = OFFERS[: OFFERS.index(offer)]
+    return [spec.used_otherwise(offer=offer) if spec.offer in oftener else spec for spec in functions]

@@ -22,9 +22,10 @@ from antwort.functions.signature import Signature, context_parameter, object_sch
 from antwort.types import JSON
 
 Handler = Callable[..., Any]
-Offer = Literal["always", "on_request"]
+Offer = Literal["always", "deferred", "on_request"]
 E = TypeVar("E", bound=StrEnum)
-_OFFERS, _APPROVALS = get_args(Offer), get_args(Approval)
+OFFERS, _APPROVALS = get_args(Offer), get_args(Approval)
+"""How functions are offered, from always to least often."""
 _NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 
@@ -112,8 +113,8 @@ def check_options(options: Iterable[str], known: Iterable[str], what: str) -> No
 
 def check_offer(offer: str, name: str) -> None:
     """Raise DefinitionError unless something can be offered so."""
-    if offer not in _OFFERS:
-        raise DefinitionError(f"'{name}': offer '{offer}' is not one of {', '.join(_OFFERS)}")
+    if offer not in OFFERS:
+        raise DefinitionError(f"'{name}': offer '{offer}' is not one of {', '.join(OFFERS)}")
 
 
 _UNREAD = cast("Arguments", object())
@@ -175,7 +176,10 @@ class FunctionSpec:
     approval: Approval = "never"
     """Whether a call is made only after somebody has said yes; the configuration may say otherwise."""
     offer: Offer = "always"
-    """Whether models see it in every request, or only in one that names it, as all functions of a provider may be."""
+    """Whether models see it in every request, or once they have found it, or only in a request that names it.
+
+    All functions of a provider may be offered so.
+    """
     references: bool | Collection[str] = False
     """Whether it follows references itself, or in which of its arguments; else it gets the values they stand for.
 

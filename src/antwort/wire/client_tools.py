@@ -5,7 +5,7 @@ To the client it is what the API calls it: `custom` takes text, `namespace` puts
 cannot be enforced by a model server; the model is told about it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Any
@@ -330,13 +330,21 @@ def _search_arguments(item: JSON) -> JSON:
     return arguments if isinstance(arguments, dict) else _decoded(str(arguments or ""))
 
 
+def found_names(item: JSON) -> Iterator[tuple[str | None, str]]:
+    """Yield the functions that a search has found: their namespaces, or the labels of their servers, and names."""
+    for tool in item.get("tools") or ():
+        kind = tool.get("type")
+        if kind == "namespace":
+            yield from ((str(tool["name"]), str(inner["name"])) for inner in tool["tools"])
+        elif kind == "mcp" and isinstance(allowed := tool.get("allowed_tools"), list):
+            yield from ((str(tool.get("server_label")), str(name)) for name in allowed)
+        else:
+            yield None, str(tool.get("name") or kind)
+
+
 def _found_tools(item: JSON) -> str:
     """Return the names of the tools that a search has found; they are offered from then on."""
-    names = [
-        qualified_name(tool["name"], inner["name"]) if inner else str(tool.get("name") or tool.get("type"))
-        for tool in item.get("tools") or ()
-        for inner in (tool["tools"] if tool.get("type") == "namespace" else ({},))
-    ]
+    names = [name if group is None else qualified_name(group, name) for group, name in found_names(item)]
     return f"These tools can be called now: {', '.join(names)}." if names else "No tools were found."
 
 

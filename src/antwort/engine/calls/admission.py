@@ -56,7 +56,7 @@ class Repetition(msgspec.Struct, eq=False):
 class Totals:
     """Totals of one response. They change all the time, which structs are slow at."""
 
-    __slots__ = ("made", "repetition", "summarised", "tool_calls", "turns", "usage", "without_tools")
+    __slots__ = ("loaded", "made", "repetition", "summarised", "tool_calls", "turns", "usage", "without_tools")
 
     def __init__(self) -> None:
         self.turns = 0
@@ -68,6 +68,8 @@ class Totals:
         """Tokens written in summaries, which are in `usage` and no part of the answer."""
         self.made: dict[tuple[str, str], int] = {}
         """How often each call was made, by name and arguments."""
+        self.loaded: Sequence[str] = ()
+        """The deferred functions that the model has found, in their order; the journal says so, too."""
         self.repetition = Repetition()
         """Whether the model makes the same calls again and again; whoever continues watches anew."""
 
@@ -130,9 +132,7 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         `turn` are all calls that it makes in the turn; `asks` tells whether this one needs an approval.
         """
         if target is None:
-            targets = self._plan.toolset.targets
-            names = ", ".join(name for name in targets if choice.permits(name) and targets[name].is_direct)
-            return f"There is no function '{name[:64]}' here. Available: {names or 'none'}."
+            return f"There is no function '{name[:64]}' here. Available: {self._available(choice)}."
         if (reason := self._unavailable(target, choice, turn)) is not None:
             return reason
         call, made = (name, arguments), self._totals.made
@@ -144,6 +144,16 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
         if refusal is None:
             made[call] = times + 1
         return refusal
+
+    def _available(self, choice: Choice) -> str:
+        """Return which functions the model may call, without those that it has to find."""
+        toolset = self._plan.toolset
+        targets, shown = toolset.targets, {*toolset.loaded, *self._totals.loaded}
+        deferred = frozenset[str]().union(*(functions.names for functions in toolset.deferred)) - shown
+        names = [name for name in targets if name not in deferred and choice.permits(name) and targets[name].is_direct]
+        if toolset.search in names:
+            return f"{', '.join(names)}; {toolset.search} finds {len(deferred):,} others"
+        return ", ".join(names) or "none"
 
     def _unavailable(self, target: Target, choice: Choice, turn: Sequence[ModelCall]) -> str | None:
         """Return why a function cannot be called by the model now."""
@@ -190,7 +200,7 @@ class Admission(msgspec.Struct, frozen=True, eq=False):
     def needs_approval(self, target: Target) -> bool:
         """Tell whether a call is made only after a yes."""
         spec, plan = target.spec, self._plan
-        if spec is None:
+        if spec is None or target.name == plan.toolset.search:  # to search does nothing else
             return False
         if needs_approval(spec, plan.approval):
             return True

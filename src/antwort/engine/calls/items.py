@@ -14,6 +14,7 @@ from antwort.functions.hosted_tool import SET_BY_SERVER
 from antwort.storage.base import JournalEntry
 from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
+from antwort.wire.client_tools import ITEM_PREFIXES
 from antwort.wire.ids import new_id
 from antwort.wire.items import failed_status
 
@@ -155,7 +156,12 @@ def _further_items(call: CallRecord, tool: HostedTool, end: ItemEnd) -> list[JSO
 
 def _further_item(call: CallRecord, given: Mapping[str, Any]) -> JSON:
     kind, status = str(given["type"]), str(given.get("status") or "completed")
-    item: JSON = {"id": new_id("item"), "type": kind, "status": status, "call_id": call.call_id}
+    item: JSON = {
+        "id": new_id(ITEM_PREFIXES.get(kind, "item")),
+        "type": kind,
+        "status": status,
+        "call_id": call.call_id,
+    }
     item.update(_fields(call.name, {name: given[name] for name in given if name not in item}))
     return item
 

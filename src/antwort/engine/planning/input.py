@@ -1,6 +1,7 @@
 """Reading the input of a request: strings and items in all their spellings become items with ids."""
 
 import re
+from collections import deque
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -79,11 +80,13 @@ def _paired(items: list[JSON]) -> list[JSON]:
     """Return items where searches for tools that have no call id, since their server made them, have one."""
     if not any(item["type"] == _SEARCH and not item.get("call_id") for item in items):
         return items
-    call_id, paired = None, []
+    open_calls, paired = deque[str](), []
     for item in items:
-        if item["type"] in {_SEARCH, _FOUND} and not item.get("call_id"):
-            call_id = item["id"] if item["type"] == _SEARCH else call_id
-            paired.append({**item, "call_id": call_id})
+        if item["type"] == _SEARCH and not item.get("call_id"):
+            open_calls.append(item["id"])
+            paired.append({**item, "call_id": item["id"]})
+        elif item["type"] == _FOUND and not item.get("call_id") and open_calls:
+            paired.append({**item, "call_id": open_calls.popleft()})
         else:
             paired.append(item)
     return paired

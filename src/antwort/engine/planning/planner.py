@@ -23,6 +23,7 @@ from antwort.engine.planning.input_files import CheckUrl, InputFiles, check_link
 from antwort.engine.planning.past import History, Past, past_window
 from antwort.engine.planning.resent_calls import check_repeated_ids, with_resent_calls, without_repeated_calls
 from antwort.engine.sealing import Sealer
+from antwort.engine.tools.deferred import Key
 from antwort.engine.tools.opened_tools import Opening, open_tools, prepared_tools, unsealed_request
 from antwort.engine.tools.parameters import (
     NOTHING_INCLUDED,
@@ -39,6 +40,7 @@ from antwort.engine.tools.parameters import (
     run_limits,
 )
 from antwort.engine.tools.targets import ResumedCall, Target, Toolset, approved_calls
+from antwort.engine.tools.tool_search import found_keys, loading_chosen, loading_found
 from antwort.engine.tools.toolsets import (
     CHANGING,
     ToolsetBuilder,
@@ -135,7 +137,9 @@ class Planner:
                     return await self._read(create, ctx, shown, recall, plan, opening=opening)
                 if not self._is_named(create, plan.response):
                     await self._name_model(create, plan.response)
-                return await _prepared(plan, opening=opening) if plan.toolset.types or plan.toolset.unopened else plan
+                return (
+                    await self._prepared(plan, opening=opening) if plan.toolset.types or plan.toolset.unopened else plan
+                )
             except ProviderAsleepError as error:
                 await error.wake()
 
@@ -190,7 +194,7 @@ class Planner:
         check_repeated_ids(create.input, history, entries)
         entries = without_repeated_calls(history, entries)
         # Before anything is answered: it may be refused.
-        plan = await _prepared(plan, history, entries, opening=opening)
+        plan = await self._prepared(plan, history, entries, opening=opening)
         plan, entries = await self._continuing(plan, history, entries)
         history = await self._with_files(plan, history)
         entries, history = self._calls_read(plan, entries, history)
@@ -293,13 +297,13 @@ class Planner:
         """
         parent, previous = work.parent, work.previous
         create = child_request(work)
-        plan = self._decide(create, parent.ctx, new_id("resp"), parent.shown, work)
         history: list[JournalEntry] = []
         if previous is not None:
             if recall is not None and previous in recall:
                 history = [*recall[previous]]
             else:
                 history = await self._past.history(parent.ctx.tenant, previous, of_run=True)
+        plan = self._decide(create, parent.ctx, new_id("resp"), parent.shown, work, changes=_changes(history))
         entries = [JournalEntry("input", item) for item in read_input(create.input)]
         if plan.max_input is not None and self._values is not None and not work.task.only_answers:
             variables = self._values.of(plan.ctx)
@@ -307,7 +311,7 @@ class Planner:
             entries = await LongInput(variables, most, self._large_work, "agent").shortened(entries)
         response = plan.response
         await self._name_model(create, response)
-        plan = await _prepared(plan, parent.history, parent.input, refuses=False)
+        plan = await self._prepared(plan, parent.history, parent.input, refuses=False)
         window = read_window(history, entries, self.seals(parent.ctx, response), False)
         return replace(plan, input=entries, window=window, history=history)
 
@@ -339,12 +343,12 @@ class Planner:
         else:
             ctx = work.parent.ctx
             work = replace(work, task=msgspec.convert(record.extra["task"], AgentTask))
-            plan = self._decide(create, ctx, record.id, work.parent.shown, work)
+            plan = self._decide(create, ctx, record.id, work.parent.shown, work, changes=_changes(history))
         profile = record.extra.get("profile")
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
         if plan.toolset.unopened:
-            plan = await _opened(plan, (history, entries), refuses=False)
+            plan = await self._opened(plan, (history, entries), refuses=False)
         if work is None:
             plan = _in_chain(plan, history)
             continued = await load_continued(self._store, record.tenant, record.id, history)
@@ -352,7 +356,7 @@ class Planner:
         history = await self._with_files(plan, history)
         _, history = self._calls_read(plan, [], history)
         restore_sources([*history, *entries], plan.ctx.sources)
-        plan = await _prepared(plan, history, new, refuses=False)
+        plan = await self._prepared(plan, history, new, refuses=False)
         return replace(
             plan,
             response=response,
@@ -431,7 +435,10 @@ class Planner:
         else:
             waits = response.background
             toolset = self._toolsets.build(tools, ctx, wanted, waits=waits, listed=listed, brought=brought)
+        if changes and (toolset.deferred or toolset.unopened):
+            toolset = _with_found(toolset, found_keys(item for _, item in changes))
         choice = _choose(create, toolset, response, implied, listed=listed)
+        toolset = loading_chosen(toolset, choice.among)
         plan = _decided(create, ctx, response, profile, toolset, choice=choice, shown=shown, text=text)
         return plan if work is None else work.under_parent(plan)
 
@@ -516,6 +523,36 @@ class Planner:
             raise conversation_not_found(plan.conversation)
         return found
 
+    async def _prepared(
+        self, plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True, opening: Opening | None = None
+    ) -> Plan:
+        """Return a plan with its hosted tools as those who execute them want them, or with what they stand for."""
+        if plan.toolset.unopened:
+            plan = await self._opened(plan, past, refuses=refuses, opening=opening)
+        if not plan.toolset.types:
+            return plan
+        tools = plan.create.tools or ()
+        prepared = await prepared_tools(plan.toolset, plan.ctx, tools, past, refuses=refuses)
+        return replace(plan, prepared=prepared)
+
+    async def _opened(
+        self, plan: Plan, past: Sequence[Sequence[JournalEntry]], *, refuses: bool, opening: Opening | None = None
+    ) -> Plan:
+        """Return a plan with the functions that its tools stand for, and with what the model may call of all."""
+        work = open_tools(plan.toolset, plan.ctx, past, self._toolsets.deferral, refuses=refuses)
+        toolset, items = await (work if opening is None else opening(work))
+        create, response = plan.create, plan.response
+        try:
+            choice = read_choice(create.tool_choice, toolset, listed=True)
+        except BadRequestError:
+            if refuses:
+                raise
+            choice = plan.choice
+        if create.tool_choice is not None:
+            response.tool_choice = choice.echo
+        toolset = loading_chosen(toolset, choice.among)
+        return replace(plan, toolset=toolset, choice=choice, opened=items)
+
     async def _check_links(
         self, create: CreateResponse, entries: list[JournalEntry], history: list[JournalEntry], *, large: bool
     ) -> None:
@@ -566,6 +603,11 @@ def _decided(
     )
 
 
+def _with_found(toolset: Toolset, keys: list[Key]) -> Toolset:
+    """Return a toolset with what was found before; among tools that are not opened yet, nobody knows that."""
+    return replace(toolset, found=keys) if toolset.unopened else loading_found(toolset, keys)
+
+
 def _choose(
     create: CreateResponse, toolset: Toolset, response: ResponseObject, implied: Sequence[JSON], *, listed: bool
 ) -> Choice:
@@ -577,37 +619,6 @@ def _choose(
     if toolset.echo:
         response.tools = _named(toolset.echo, implied)
     return choice
-
-
-async def _prepared(
-    plan: Plan, *past: Sequence[JournalEntry], refuses: bool = True, opening: Opening | None = None
-) -> Plan:
-    """Return a plan with its hosted tools as those who execute them want them, or with what they stand for."""
-    if plan.toolset.unopened:
-        plan = await _opened(plan, past, refuses=refuses, opening=opening)
-    if not plan.toolset.types:
-        return plan
-    tools = plan.create.tools or ()
-    prepared = await prepared_tools(plan.toolset, plan.ctx, tools, past, refuses=refuses)
-    return replace(plan, prepared=prepared)
-
-
-async def _opened(
-    plan: Plan, past: Sequence[Sequence[JournalEntry]], *, refuses: bool, opening: Opening | None = None
-) -> Plan:
-    """Return a plan with the functions that its tools stand for, and with what the model may call of all."""
-    work = open_tools(plan.toolset, plan.ctx, past, refuses=refuses)
-    toolset, items = await (work if opening is None else opening(work))
-    create, response = plan.create, plan.response
-    try:
-        choice = read_choice(create.tool_choice, toolset, listed=True)
-    except BadRequestError:
-        if refuses:
-            raise
-        choice = plan.choice
-    if create.tool_choice is not None:
-        response.tool_choice = choice.echo
-    return replace(plan, toolset=toolset, choice=choice, opened=items)
 
 
 def _named(tools: Sequence[JSON], implied: Sequence[JSON]) -> list[JSON]:

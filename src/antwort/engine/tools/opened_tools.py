@@ -15,7 +15,16 @@ from msgspec.structs import replace
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Context
 from antwort.engine.sealing import Sealer, SealError
-from antwort.engine.tools.targets import JoinedTargets, Target, Toolset, UnopenedTool, describing
+from antwort.engine.tools.deferred import Deferral, DeferredFunctions
+from antwort.engine.tools.targets import (
+    JoinedTargets,
+    Target,
+    Toolset,
+    UnopenedTool,
+    deferred_function,
+    describing,
+)
+from antwort.engine.tools.tool_search import loading_found, searching
 from antwort.errors import APIError, InternalServerError
 from antwort.functions import OpenedFunction, OpenedItem, OpenedTool
 from antwort.storage.base import JournalEntry
@@ -111,7 +120,12 @@ _UNNAMEABLE = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 async def open_tools(
-    toolset: Toolset, ctx: Context, past: Sequence[Sequence[JournalEntry]], *, refuses: bool = True
+    toolset: Toolset,
+    ctx: Context,
+    past: Sequence[Sequence[JournalEntry]],
+    deferral: Deferral,
+    *,
+    refuses: bool = True,
 ) -> tuple[Toolset, list[OpenedItem]]:
     """Return a toolset with the functions that its tools stand for, and the items that come first in the output.
 
@@ -120,7 +134,6 @@ async def open_tools(
     """
     opening = [_opened(unopened, latest_first(past), ctx) for unopened in toolset.unopened]
     opened = await asyncio.gather(*opening, return_exceptions=True)
-    targets: dict[str, Target] = {}
     found: list[tuple[UnopenedTool, OpenedTool]] = []
     for unopened, result in zip(toolset.unopened, opened, strict=True):
         if isinstance(result, OpenedTool):
@@ -130,14 +143,63 @@ async def open_tools(
         elif refuses:
             result.param = f"{unopened.param}.{result.param}" if result.param else unopened.param
             raise result
-    times = Counter(function.name for _, tool in found for function in tool.functions)
-    for unopened, tool in found:
+    targets, deferred = _offered(found, toolset, deferral)
+    items = [item for _, tool in found for item in tool.items]
+    searched = searching(_with_targets(toolset, targets, deferred), deferral)
+    return loading_found(searched, toolset.found), items
+
+
+def _offered(
+    opened: Sequence[tuple[UnopenedTool, OpenedTool]], toolset: Toolset, deferral: Deferral
+) -> tuple[dict[str, Target], list[DeferredFunctions]]:
+    """Return the functions that tools stand for by the models' names of them, and those that models find first."""
+    targets: dict[str, Target] = {}
+    deferred: list[DeferredFunctions] = []
+    times = Counter(function.name for _, tool in opened for function in tool.functions)
+    defers = _defers(opened, deferral)
+    for unopened, tool in opened:
+        names = []
         for function in tool.functions:
             name = _free_name(function, toolset, targets, is_shared=times[function.name] > 1)
             if name is not None:
                 targets[name] = _target(name, function, unopened)
-    items = [item for _, tool in found for item in tool.items]
-    return _with_targets(toolset, targets), items
+                names.append(name)
+        if names and defers(unopened, tool):
+            deferred.append(_deferred_functions(targets, names, unopened))
+    return targets, deferred
+
+
+def _defers(
+    opened: Sequence[tuple[UnopenedTool, OpenedTool]], deferral: Deferral
+) -> Callable[[UnopenedTool, OpenedTool], bool]:
+    """Return what tells of a tool whether a model is to find its functions: it says so, or there are too many."""
+
+    def said(unopened: UnopenedTool, tool: OpenedTool) -> bool | None:
+        given = unopened.tool.get("defer_loading")
+        return given if isinstance(given, bool) else tool.deferred
+
+    exceeded = deferral.is_exceeded(
+        sum(len(tool.functions) for unopened, tool in opened if said(unopened, tool) is None)
+    )
+
+    def defers(unopened: UnopenedTool, tool: OpenedTool) -> bool:
+        given = said(unopened, tool)
+        return exceeded if given is None else given
+
+    return defers
+
+
+def _deferred_functions(
+    targets: Mapping[str, Target], names: Sequence[str], unopened: UnopenedTool
+) -> DeferredFunctions:
+    label = str(unopened.tool.get("server_label"))
+    about = str(unopened.tool.get("server_description") or "")
+    return DeferredFunctions(
+        names,
+        lambda: [deferred_function(targets[name], targets[name].definition) for name in names],
+        groups={label: len(names)},
+        about={label: about},
+    )
 
 
 def sealed_tools(plan_tools: Sequence[JSON], toolset: Toolset, sealer: Sealer, tenant: str) -> list[JSON]:
@@ -204,13 +266,17 @@ def _target(name: str, function: OpenedFunction, unopened: UnopenedTool) -> Targ
     return Target(name, definition, spec, unopened.executor, options, callers=unopened.callers, opened=function)
 
 
-def _with_targets(toolset: Toolset, opened: dict[str, Target]) -> Toolset:
+def _with_targets(toolset: Toolset, opened: dict[str, Target], deferred: Sequence[DeferredFunctions]) -> Toolset:
     targets = describing(dict(opened))
+    later = frozenset[str]().union(*(functions.names for functions in deferred))
     return replace(
         toolset,
         targets=JoinedTargets(targets, toolset.targets) if targets else toolset.targets,
-        definitions=ToolDefinitions([t.definition for t in targets.values() if t.is_direct], toolset.definitions),
+        definitions=ToolDefinitions(
+            [t.definition for t in targets.values() if t.is_direct and t.name not in later], toolset.definitions
+        ),
         named=toolset.named | targets.keys(),
         unopened=(),
         opened=tuple(opened.values()),
+        deferred=[*deferred, *toolset.deferred],
     )

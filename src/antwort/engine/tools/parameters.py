@@ -96,13 +96,21 @@ def read_choice(value: str | JSON | None, toolset: Toolset, *, listed: bool = Fa
     if kind == "allowed_tools":
         return _allowed(value, toolset)
     if opened := toolset.opened_as(value):
-        only = next(iter(opened)) if len(opened) == 1 else None
-        return Choice("required" if only is None else {"type": "function", "name": only}, opened, value, opened)
+        return _opened_choice(value, opened, toolset)
     name = _chosen_name(value, toolset, "tool_choice")
     echo = value if kind not in _NAMED or "namespace" in value else {"type": kind, "name": name}
     # Not every model server heeds the name: so it is offered no other function, and none is let through either.
     chosen = frozenset({name})
     return Choice({"type": "function", "name": name}, chosen, echo, chosen)
+
+
+def _opened_choice(value: JSON, opened: frozenset[str], toolset: Toolset) -> Choice:
+    """Return the choice of what a tool stands for, or of one function of it."""
+    if len(opened) == 1:
+        return Choice({"type": "function", "name": next(iter(opened))}, opened, value, opened)
+    if toolset.search is not None:
+        opened |= {toolset.search}  # by which it gets at those that are deferred
+    return Choice("required", opened, value, opened)
 
 
 def _required(toolset: Toolset, *, listed: bool) -> Choice:

@@ -3,8 +3,9 @@
 import hmac
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -12,6 +13,7 @@ from typing_extensions import override
 
 from antwort.backends.base import ToolDefinitions
 from antwort.config import ApprovalPolicy
+from antwort.engine.tools.deferred import DeferredFunction, DeferredFunctions, Key
 from antwort.engine.window import APPROVAL_REQUEST
 from antwort.errors import BadRequestError, FunctionError, did_you_mean
 from antwort.functions import Effect, FunctionSpec, HostedTool, OpenedFunction, ToolExecutor
@@ -173,6 +175,14 @@ class Toolset(msgspec.Struct, frozen=True):
     """Those that were found."""
     secrets: Mapping[str, tuple[str, ...]] = {}
     """Fields of tools that nobody is told again, by the type of the tool."""
+    deferred: Sequence[DeferredFunctions] = ()
+    """Targets that the model server is told of once the model has found them."""
+    search: str | None = None
+    """The model's name of the function of ours that finds them."""
+    loaded: Sequence[str] = ()
+    """Those of them that the model server is told of, in the order in which they were found."""
+    found: Sequence[Key] = ()
+    """What was found before, as items name it."""
 
     def opened_as(self, tool: Mapping[str, object]) -> frozenset[str]:
         """Return the names of those functions that belong to a label, or of the one of them with a name."""
@@ -223,10 +233,14 @@ Asked = tuple[tuple[FunctionSpec, ...], ...]
 """What the executors without a version have answered."""
 
 
+OfferKey: TypeAlias = tuple[tuple[str, ...] | None, frozenset[str], bool]
+"""The functions that are wanted, those that are hidden, and whether the response can wait."""
+
+
 class Offer:
     """All functions that the executors have for an agent; the first executor with a name, or a tool type, wins."""
 
-    __slots__ = ("asked", "by_item", "by_name", "by_type", "hosted", "scoped", "toolsets")
+    __slots__ = ("asked", "by_item", "by_name", "by_type", "hosted", "scoped", "searched", "toolsets")
 
     def __init__(self, offered: Iterable[tuple[ToolExecutor, Iterable[FunctionSpec]]], asked: Asked) -> None:
         self.asked = asked
@@ -236,8 +250,10 @@ class Offer:
         """Those whose calls are shown as items of a type of their own; several may share one."""
         self.scoped: dict[str, tuple[str, ...]] = {}
         """The scopes of those that are not for everybody who may call functions."""
-        self.toolsets: dict[tuple[tuple[str, ...] | None, frozenset[str], bool], Toolset] = {}
-        """What is offered without being named, by the functions that are wanted, those that are hidden, and waiting."""
+        self.toolsets: dict[OfferKey, Toolset] = {}
+        """What is offered without being named."""
+        self.searched: dict[OfferKey, Toolset] = {}
+        """The same with the function that finds what is deferred, for requests that name nothing besides."""
         for executor, specs in offered:
             for spec in specs:
                 if spec.name not in self.by_name:
@@ -289,6 +305,8 @@ class NamedTools:
         self._client_tools: dict[str, ClientTool] = {}
         self._hosted: list[tuple[JSON, Available]] = []
         self._unopened: list[UnopenedTool] = []
+        self._deferred: dict[str, JSON] = {}
+        self._about: dict[str, str] = {}
         self._compared = 0
 
     def add(self, tool: JSON, param: str) -> None:
@@ -299,51 +317,51 @@ class NamedTools:
             tool = tool_shapes.known_fields(tool, kind)
         callers = read_callers(tool, param)
         if kind == "function":
-            name = self._name(tool, param)
-            ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
-            if ours is not None:
-                definition = self._definition(ours.spec, tool)
-                self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool, callers=callers)
-                echo = _function_echo(definition)
-                self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
-            else:
-                if tool.keys() <= _NAMING:
-                    self._absent.check_tool(name)
-                    if self._compared < _MOST_SLIPS:
-                        self._compared += 1
-                        _check_spelling(name, self._offer.by_name, param)
-                definition = _client_definition(tool)
-                self._targets[name] = Target(name, definition, callers=callers)
-                self._clients.append(name)
-                self._echo.append(tool if definition is tool else _function_echo(tool))
+            self._add_function(tool, param, callers)
         elif kind == "custom":
             name = self._name(tool, param)
             self._add_client(ClientTool(kind, name), custom_definition(tool), param, callers)
             self._echo.append(custom_echo(tool))
+            if tool.get("defer_loading"):
+                self._deferred[name] = tool
         elif kind == "namespace":
             self._add_namespace(tool, param)
         elif (standing := client_definition(tool)) is not None:
             self._add_client(ClientTool(kind, standing["name"]), standing, param, callers)
             self._types[kind] = standing["name"]
             self._echo.append(tool)
-        elif not self._has_no_use(kind, tool):
-            self._note_hosted(kind, tool, param)
+        elif kind == TOOL_SEARCH and kind not in self._offer.by_type:
+            self._echo.append(tool)  # who searches, and whether there is something to be found, is seen in the end
+        elif kind in self._offer.by_type or tool.get("external_web_access") is not False:
+            self._note_hosted(kind, tool, param)  # nobody needs another one: nothing outside may be asked
+
+    def _add_function(self, tool: JSON, param: str, callers: frozenset[str] | None) -> None:
+        """Add a function of the client, or one of ours that the request names."""
+        name = self._name(tool, param)
+        ours = self._offer.by_name.get(name) if tool.get("parameters") is None else None
+        if ours is not None:
+            definition = self._definition(ours.spec, tool)
+            self._targets[name] = Target(name, definition, ours.spec, ours.executor, tool, callers=callers)
+            echo = _function_echo(definition)
+            self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
+        else:
+            if tool.keys() <= _NAMING:
+                self._absent.check_tool(name)
+                if self._compared < _MOST_SLIPS:
+                    self._compared += 1
+                    _check_spelling(name, self._offer.by_name, param)
+            definition = _client_definition(tool)
+            self._targets[name] = Target(name, definition, callers=callers)
+            self._clients.append(name)
+            self._echo.append(tool if definition is tool else _function_echo(tool))
+        if tool.get("defer_loading"):
+            self._deferred[name] = self._targets[name].definition if ours is not None else tool
 
     def add_besides(self, tool: JSON, param: str) -> None:
         """Read a tool that an item of the input brings: the response does not repeat it."""
         count = len(self._echo)
         self.add(tool, param)
         del self._echo[count:]
-
-    def _has_no_use(self, kind: str, tool: JSON) -> bool:
-        """Tell whether a tool that nobody has would do nothing.
-
-        Nothing outside may be asked, and there is nothing else to be searched; or tools are to be searched for that are
-        not offered yet, and all are.
-        """
-        if kind in self._offer.by_type:
-            return False
-        return tool.get("external_web_access") is False or kind == TOOL_SEARCH
 
     def _add_namespace(self, namespace: JSON, param: str) -> None:
         """Add the functions of a namespace, which the model sees under names that begin with it."""
@@ -353,6 +371,9 @@ class NamedTools:
             kind, name = tool["type"], str(tool["name"])
             definition = custom_definition(tool) if kind == "custom" else _client_definition(tool)
             definition = {**definition, "name": qualified_name(prefix, name)}
+            if tool.get("defer_loading"):
+                self._deferred[definition["name"]] = tool
+                self._about[prefix] = str(namespace.get("description") or "")
             self._add_client(ClientTool(kind, name, prefix), definition, where, read_callers(tool, where))
         self._echo.append(namespace)
 
@@ -422,7 +443,10 @@ class NamedTools:
         targets = describing(self._targets)
         return Toolset(
             JoinedTargets(targets, offered.targets) if offered.targets else targets,
-            ToolDefinitions([t.definition for t in targets.values() if t.is_direct], offered.definitions),
+            ToolDefinitions(
+                [t.definition for t in targets.values() if t.is_direct and t.name not in self._deferred],
+                offered.definitions,
+            ),
             self._echo,
             self._types,
             frozenset(self._clients),
@@ -433,6 +457,19 @@ class NamedTools:
             offered.follows_references or follow_references(ours),
             self._unopened,
             secrets={tool.tool["type"]: tool.spec.hosted.secrets for tool in self._unopened if tool.spec.hosted},
+            deferred=[self._deferred_functions(), *offered.deferred] if self._deferred else offered.deferred,
+        )
+
+    def _deferred_functions(self) -> DeferredFunctions:
+        """Return those that the request itself has deferred."""
+        targets, tools = self._targets, self._deferred
+        namespaces = [tool.namespace for name in tools if (tool := targets[name].tool) is not None]
+        return DeferredFunctions(
+            tools,
+            lambda: [deferred_function(targets[name], tool) for name, tool in tools.items()],
+            groups=Counter(filter(None, namespaces)),
+            about=self._about,
+            by_client=any(tool.type == TOOL_SEARCH for tool in self._client_tools.values()),
         )
 
     def _ours(self) -> list[Target]:
@@ -458,6 +495,17 @@ class NamedTools:
     def _check_free(self, name: str, param: str) -> None:
         if name in self._targets:
             raise BadRequestError(f"There are two functions called '{name}'.", param=f"{param}.name")
+
+
+def deferred_function(target: Target, tool: JSON) -> DeferredFunction:
+    """Return a function that is to be found, which is this tool."""
+    group, name = None, target.name
+    if target.opened is not None:
+        group, name = target.opened.label, target.opened.name
+    elif target.tool is not None:
+        group, name = target.tool.namespace, target.tool.name
+    tool = {**tool, "name": name, "defer_loading": True}
+    return DeferredFunction(target.name, group, name, tool, target.opened is not None)
 
 
 def describing(targets: dict[str, Target]) -> dict[str, Target]:

@@ -12,27 +12,32 @@ from msgspec.structs import replace
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
 from antwort.context.context import EVERYTHING, FUNCTIONS_CALL
+from antwort.engine.tools.deferred import Deferral, DeferredFunctions
 from antwort.engine.tools.targets import (
     NamedTools,
     Offer,
+    OfferKey,
     Target,
     Toolset,
     UnavailableToolError,
+    deferred_function,
     follow_references,
     includes_of,
 )
+from antwort.engine.tools.tool_search import SEARCH_OUTPUT, search_spec, searching
 from antwort.errors import BadRequestError
 from antwort.functions import Effect, FunctionSpec, ToolExecutor, tool_definition
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
+from antwort.wire.client_tools import TOOL_SEARCH
 from antwort.wire.requests import CreateResponse, ReasoningOptions, TextConfig
 
 # --- what items of an input change for the responses from there on ---------------------------------------------------
 
 
 UPDATE = "configuration_update"
-CHANGING = frozenset({"additional_tools", "tool_search_output", UPDATE})
+CHANGING = frozenset({"additional_tools", SEARCH_OUTPUT, UPDATE})
 """Types of items that change something."""
 Brought: TypeAlias = tuple[str, JSON]
 """A tool, and the parameter that has it."""
@@ -56,7 +61,7 @@ def brought_tools(items: Iterable[tuple[str, JSON]], tools: Sequence[JSON], *, m
     own = {_key(tool): tool for tool in tools}
     found: dict[tuple[str, str], Brought] = {}
     for param, item in items:
-        for index, tool in enumerate(item.get("tools") or ()):
+        for index, tool in _tools_of(item):
             where, key = f"{param}.tools[{index}]", _key(tool)
             if tool.get("type") == "namespace":
                 inner = {entry["name"]: entry for entry in tool["tools"]}
@@ -75,6 +80,27 @@ def brought_tools(items: Iterable[tuple[str, JSON]], tools: Sequence[JSON], *, m
             code="invalid_value",
         )
     return [*found.values()]
+
+
+def _tools_of(item: JSON) -> Iterator[tuple[int, JSON]]:
+    """Yield the tools that an item brings, with their numbers; what was found is not deferred any more.
+
+    What a server has found among deferred tools is that server's, or the request has it, so nobody brings it.
+    """
+    found, ours = item.get("type") == SEARCH_OUTPUT, item.get("execution") == "server"
+    for index, tool in enumerate(item.get("tools") or ()):
+        if not found:
+            yield index, tool
+        elif tool.get("type") == "namespace":
+            inner = [entry for entry in tool["tools"] if not (ours and entry.get("defer_loading"))]
+            if inner:
+                yield index, {**tool, "tools": [*map(_undeferred, inner)]}
+        elif not (ours and tool.get("defer_loading")):
+            yield index, _undeferred(tool)
+
+
+def _undeferred(tool: JSON) -> JSON:
+    return {**tool, "defer_loading": False} if tool.get("defer_loading") else tool
 
 
 def _key(tool: JSON) -> tuple[str, str]:
@@ -112,7 +138,7 @@ _NONE_HIDDEN: frozenset[str] = frozenset()
 _UNNAMED: JSON = {}
 """The tool of a function that no request has named."""
 _version_of = attrgetter("tools_version")
-_SELF_CONTAINED = ("function", "custom", "namespace")
+_SELF_CONTAINED = ("function", "custom", "namespace", TOOL_SEARCH)
 """Types of tools that mean the same whenever the same is offered besides."""
 _MOST_BYTES = 2 * 1024**2
 """JSON of tools whose toolsets are kept, of all clients together. In memory they take several times as much."""
@@ -133,7 +159,10 @@ class ToolsetBuilder:
         *,
         ignores_unavailable: bool = False,
         absent: AbsentProviders = NONE_ABSENT,
+        defer_above: int | None = None,
+        most_found: int = 5,
     ) -> None:
+        self.deferral = Deferral(defer_above, most_found, search_spec)
         self._executors = executors
         self._ignores_unavailable = ignores_unavailable
         self._absent = absent
@@ -178,7 +207,7 @@ class ToolsetBuilder:
             return self._named(offer, tools, wanted, ctx, hidden, waits=waits, brought=brought)
         if not tools:
             hidden = hidden | withheld if withheld else hidden
-            return self._offered(offer, wanted, hidden, ctx.agent, waits=waits) if permitted else Toolset()
+            return self._unnamed(offer, (wanted, hidden, waits), ctx.agent) if permitted else Toolset()
         sent = _written(tools) if permitted and not withheld else None
         if sent is None:
             return self._named(offer, tools, wanted, ctx, hidden, waits=waits)
@@ -216,10 +245,24 @@ class ToolsetBuilder:
                 if not self._ignores_unavailable:
                     raise
         named.add_hosted()
-        if not permitted:
-            return named.toolset(Toolset())
-        hidden = named.hidden() | withheld | hidden
-        return named.toolset(self._offered(offer, wanted, hidden, ctx.agent, waits=waits))
+        if permitted:
+            hidden = named.hidden() | withheld | hidden
+            toolset = named.toolset(self._offered(offer, wanted, hidden, ctx.agent, waits=waits))
+        else:
+            toolset = named.toolset(Toolset())
+        return toolset if toolset.unopened else searching(toolset, self.deferral)
+
+    def _unnamed(self, offer: Offer, key: OfferKey, agent: Agent) -> Toolset:
+        """Return what is offered to a request that names nothing, with the function that finds what is deferred."""
+        wanted, hidden, waits = key
+        offered = self._offered(offer, wanted, hidden, agent, waits=waits)
+        if not offered.deferred:
+            return offered
+        searched = offer.searched.get(key)
+        if searched is None:
+            searched = searching(offered, self.deferral)
+            _keep(offer.searched, key, searched, _TOOLSETS)
+        return searched
 
     def find(self, name: str, ctx: Context) -> Target | None:
         """Return a function of ours by name, offered or not; None if there is none for the agent and the caller."""
@@ -294,18 +337,21 @@ class ToolsetBuilder:
                 return True
             if names is not None:
                 return name in names
-            return spec.offer == "always" and (waits or not spec.suspends)
+            return spec.offer != "on_request" and (waits or not spec.suspends)
 
         targets = {
             name: Target(name, self._definition(spec), spec, executor)
             for name, (spec, executor) in offer.by_name.items()
             if name not in hidden and is_offered(name, spec)
         }
+        later = self.deferral.deferred({name: spec for name, (spec, _) in offer.by_name.items() if name in targets})
+        deferred = frozenset(later)
         toolset = Toolset(
             targets,
-            ToolDefinitions(target.definition for target in targets.values()),
+            ToolDefinitions(target.definition for name, target in targets.items() if name not in deferred),
             includes=includes_of(targets.values()),
             follows_references=follow_references(targets.values()),
+            deferred=[_deferred_functions(targets, later)] if later else (),
         )
         _keep(offer.toolsets, (wanted, hidden, waits), toolset, _TOOLSETS)
         return toolset
@@ -317,6 +363,12 @@ class ToolsetBuilder:
             found = self._definitions[spec] = tool_definition(spec)
         narrows = () if spec.hosted is None else spec.hosted.narrows
         return _narrowed(found, {name: tool.get(name) or () for name in narrows}) if narrows else found
+
+
+def _deferred_functions(targets: Mapping[str, Target], names: Sequence[str]) -> DeferredFunctions:
+    return DeferredFunctions(
+        names, lambda: [deferred_function(targets[name], targets[name].definition) for name in names]
+    )
 
 
 def _narrowed(definition: JSON, choices: Mapping[str, Sequence[str]]) -> JSON:

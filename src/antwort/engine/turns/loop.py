@@ -33,6 +33,7 @@ from antwort.engine.output.emitter import (
 from antwort.engine.output.events import EventSink
 from antwort.engine.plan import Plan
 from antwort.engine.planning.continuing import brought_by, check_answers
+from antwort.engine.tools.tool_search import loaded_since
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.agent_events import MarkedStream, RunEvents
 from antwort.engine.turns.compaction import Compactor, compactable
@@ -126,6 +127,8 @@ class Loop:
         """Go on from what is stored."""
         entries = self.journal.entries
         self._totals = Totals.restored(self.journal.record.extra.get("totals", {}), entries)
+        if self.plan.toolset.deferred:
+            self._note_loaded()
         if self._totals.turns:
             self._relax()
         self._window.compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in entries)
@@ -279,6 +282,8 @@ class Loop:
                 await self._confirm()
             dispatch = self._dispatch()
             await dispatch.execute(server, self._choice)
+            if self.plan.toolset.deferred:
+                self._note_loaded()
             if dispatch.is_last:
                 return await self._outcome(dispatch)
         if len(server) < len(calls):
@@ -287,6 +292,10 @@ class Loop:
         if among is None or any(call.name in among for call in calls):
             self._relax()
         return await self._last_words() if self._budget.is_low() else _ONWARD
+
+    def _note_loaded(self) -> None:
+        """Take note of the deferred functions that the model has found."""
+        self._totals.loaded = loaded_since(self.plan.toolset, self.journal.said())
 
     def _limit_reached(self) -> LoopOutcome | None:
         """Return which limit allows no further turn."""

@@ -17,6 +17,7 @@ from antwort.engine.journal import Journal
 from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.engine.tools.parameters import Choice
+from antwort.engine.tools.tool_search import loaded_definitions
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.parts import EngineParts
 from antwort.engine.window import Seals, model_items, settled, shortened
@@ -109,7 +110,7 @@ def _offered(plan: Plan, totals: Totals) -> Sequence[JSON]:
     """Return the functions that a model is offered in a turn."""
     if totals.without_tools:
         return ()
-    definitions, withheld = plan.toolset.definitions, totals.repetition.withheld
+    definitions, withheld = loaded_definitions(plan.toolset, totals.loaded), totals.repetition.withheld
     return _without(definitions, withheld) if withheld else definitions
 
 

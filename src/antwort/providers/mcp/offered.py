@@ -169,7 +169,7 @@ class OfferedServers:
             resumes=True,
             hosted=answering_tool(own.answers, own.arguments, tool, server.label) if answers else None,
             approval=own.require_approval,
-            offer="always" if own.offer == "always" else "on_request",
+            offer=own.offer or "on_request",
         )
 
 

@@ -135,7 +135,7 @@ class Mcp(Provider[McpSettings]):
         place = self._place(asked, ctx)
         known = KnownTools.read(asked.label, items)
         if known.tools is not None and known.asked_about is None and known.has(asked.named):
-            return OpenedTool(self._functions(asked, place, known.tools))
+            return OpenedTool(self._functions(asked, place, known.tools), deferred=self._defers(asked))
         try:
             tools = await self._tools(place, ctx, anew=known.asked_about is not None)
         except BlockedError as error:
@@ -157,7 +157,12 @@ class Mcp(Provider[McpSettings]):
         else:
             listed = [list_item(asked.label, shown, renews=known.asked_about is not None)]
         changed = differing(known.asked_about or (), shown)
-        return OpenedTool(self._functions(asked, place, shown, changed), listed)
+        return OpenedTool(self._functions(asked, place, shown, changed), listed, self._defers(asked))
+
+    def _defers(self, asked: ServerTool) -> bool | None:
+        """Tell whether the operator wants models to find the tools of a server of his."""
+        own = self.settings.servers.get(asked.label) if asked.url is None else None
+        return True if own is not None and own.offer == "deferred" else None
 
     @function(offer="on_request", hosted=McpServerTool(), timeout=math.inf, concurrency=1000)
     async def mcp(self, ctx: Context, arguments: str) -> ToolResult:

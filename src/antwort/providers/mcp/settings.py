@@ -35,10 +35,10 @@ class McpServerSettings(Settings):
         description="Headers of each request to it; `{tenant}` and `{subject}` in them are the caller's.",
     )
     allowed_tools: list[str] | None = Field(default=None, description="Its tools that there are; all if not given.")
-    offer: Literal["always", "on_request"] | None = Field(
+    offer: Literal["always", "deferred", "on_request"] | None = Field(
         default=None,
         description="Whether its tools are functions of the server, for requests that do not name it: of all, "
-        "`always`, or of those that name the function, `on_request`.",
+        "`always` or, once the model has found them, `deferred`; or of those that name the function, `on_request`.",
     )
     prefix: str = Field(
         default="", pattern=r"^[a-zA-Z0-9_-]{0,32}$", description="What the names of such functions begin with."
@@ -64,7 +64,7 @@ class McpServerSettings(Settings):
     @model_validator(mode="after")
     def _check_offer(self) -> Self:
         if self.offer is None and (self.prefix or self.answers):
-            raise ValueError("prefix and answers are for servers with an offer: say `offer: always` or `on_request`")
+            raise ValueError("prefix and answers are for servers with an offer: say `offer: always`, `deferred` or `on_request`")
         return self
 
     @model_validator(mode="after")
