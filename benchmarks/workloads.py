@@ -117,8 +117,8 @@ def after(turns: int) -> str:
     return f"JSON request after {turns:,} {'turn' if turns == 1 else 'turns'}"
 
 
-def with_functions(count: int) -> str:
-    return f"antwort, {count:,} registered functions"
+def with_functions(count: int, *, found: bool = False) -> str:
+    return f"antwort, {count:,} registered functions" + (" to be found" if found else "")
 
 
 def client_functions(count: int) -> Mapping[str, Any]:
@@ -222,15 +222,16 @@ FUNCTION = '''
 '''
 
 
-def functions_target(bench: Bench, count: int, name: str = "functions") -> Target:
-    """Return the server with so many registered functions, all of which are offered in every request."""
-    folder = bench.folder / f"{name}-{count}"
+def functions_target(bench: Bench, count: int, name: str = "functions", *, found: bool = False) -> Target:
+    """Return the server with so many registered functions, offered in every request, or found with `tool_search`."""
+    folder = bench.folder / f"{name}-{count}{'-found' if found else ''}"
     config = {
+        "engine": {"tool_search": {"above": 1 if found else None}},
         "backends": {"default": {"url": bench.mock_url}},
         "plugins_dir": str(folder / "plugins"),
         "providers": {"orders": {"enabled": True}},
     }
-    target = configured_target(with_functions(count), folder, config)
+    target = configured_target(with_functions(count, found=found), folder, config)
     (folder / "plugins").mkdir()
     code = PROVIDER + "".join(FUNCTION.format(number=number) for number in range(count))
     (folder / "plugins" / "orders.py").write_text(code)
@@ -265,9 +266,11 @@ class Comparison:
 
 def comparisons() -> list[Comparison]:
     few, many = FUNCTIONS
+    base = (with_functions(few), JSON_REQUEST)
     return [
         Comparison("the same over SSE", ("antwort", OVER_WEBSOCKET), ("antwort", BURST_EVENT), 1.3),
-        Comparison(f"{few}", (with_functions(many), JSON_REQUEST), (with_functions(few), JSON_REQUEST), 1.3),
+        Comparison(f"{few}", (with_functions(many), JSON_REQUEST), base, 1.3),
+        Comparison(f"{few}", (with_functions(many, found=True), JSON_REQUEST), base, 1.3),
     ]
 
 
@@ -276,6 +279,7 @@ def own_rows(bench: Bench, *, scale: float, rounds: int) -> list[Row]:
     with postgres_target(bench) as postgres:
         own = [antwort_target(bench.mock_url, bench.folder), postgres]
         own += [functions_target(bench, count) for count in FUNCTIONS]
+        own.append(functions_target(bench, FUNCTIONS[-1], found=True))
         work = [*workloads(scale=scale), *own_workloads(scale=scale)]
         costs = costs_beside_reference(bench, own, work, rounds=rounds)
     rows = [row for workload in work for row in rows_of(workload, own, costs)]
