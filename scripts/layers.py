@@ -55,7 +55,8 @@ LAYERS = {
     ),
     "text/": (
         "text that strangers wrote, made safe to show to a model; regular expressions of models, which "
-        "hold nobody up; parts of large values, found while they stream by"
+        "hold nobody up; parts of large values, found while they stream by; short "
+        "texts, found by their words"
     ),
     "concurrency/": (
         "queues in which tenants take turns, worker threads, contained tasks, deadlines and stragglers, "

@@ -101,12 +101,24 @@ def test_whoever_has_to_call_a_server_can_search_it(tmp_path: Path) -> None:
     assert stage.requests[3].tool_choice == {"type": "function", "name": "forecast"}
 
 
-def test_a_server_of_the_operator_can_be_deferred(tmp_path: Path) -> None:
+def test_a_request_can_say_otherwise_of_a_server_that_the_operator_defers(tmp_path: Path) -> None:
     with running_server(large_server(3)) as server:
         settings = {"servers": {"office": {"url": server.url, "offer": "deferred"}}}
-        with staged(tmp_path, [FIND, ASK, "Sun.", "Hi."], settings=settings) as stage:
+        with staged(tmp_path, ["Hi.", "Hi."], settings=settings) as stage:
             tool = {"type": "mcp", "server_label": "office"}
             create(stage, False, input="Rain?", tools=[tool])
             create(stage, False, input="Rain?", tools=[{**tool, "defer_loading": False}])
     assert offered(stage, 0) == ["tool_search"]
-    assert offered(stage, 3) == ["desk_0", "desk_1", "forecast"]
+    assert offered(stage, 1) == ["office__desk_0", "office__desk_1", "office__forecast", "tool_search"]
+
+
+@pytest.mark.parametrize("offer", ["always", "deferred"])
+def test_a_thousand_tools_that_no_request_names_are_found_too(tmp_path: Path, offer: str) -> None:
+    with running_server(large_server()) as server:
+        settings = {"servers": {"office": {"url": server.url, "offer": offer}}}
+        with staged(tmp_path, [FIND, ASK, "Sun."], settings=settings) as stage:
+            response = create(stage, False, input="Rain?")
+            assert outputs(stage)[-1] == "Sun in Ulm."
+    assert [item["type"] for item in items(response)] == ["tool_search_call", "tool_search_output", "message"]
+    assert len(json.dumps(stage.requests[0].tools)) < 4096
+    assert [offered(stage, number) for number in range(3)] == [["tool_search"], *[["tool_search", "forecast"]] * 2]

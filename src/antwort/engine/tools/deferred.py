@@ -10,8 +10,8 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from antwort.functions import Effect, FunctionSpec, Scope
-from antwort.search.word_index import Text, WordIndex, best
 from antwort.text.foreign_text import one_line
+from antwort.text.word_index import Text, WordIndex, best
 from antwort.types import JSON
 
 Key: TypeAlias = tuple[str | None, str]

@@ -64,7 +64,9 @@ class McpServerSettings(Settings):
     @model_validator(mode="after")
     def _check_offer(self) -> Self:
         if self.offer is None and (self.prefix or self.answers):
-            raise ValueError("prefix and answers are for servers with an offer: say `offer: always`, `deferred` or `on_request`")
+            raise ValueError(
+                "prefix and answers are for servers with an offer: say `offer: always`, `deferred` or `on_request`"
+            )
         return self
 
     @model_validator(mode="after")

@@ -2,7 +2,7 @@
 
 import pytest
 
-from antwort.search.word_index import Text, WordIndex, best, words_of
+from antwort.text.word_index import Text, WordIndex, best, words_of
 
 NAMES = {
     "list_open_orders": "List the orders of a customer that are not closed.",
