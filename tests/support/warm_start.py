@@ -28,6 +28,15 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _SCRIPT = Path(sysconfig.get_path("scripts")) / "antwort"
 _OURS = ([sys.executable, "-m", "antwort"], [sys.executable, str(_SCRIPT)], [str(_SCRIPT)])
 _LARGEST = 1 << 20
+_USED_BY_SERVERS = (
+    "antwort.backends.chat.backend",
+    "antwort.backends.responses.backend",
+    "antwort.config.document",
+    "starlette.middleware.body_limit",
+    "starlette.routing",
+    "uvloop",
+)
+"""What most servers import when they use it first."""
 _exec = vars(subprocess)["_fork_exec"]
 _turn = threading.Lock()
 
@@ -177,6 +186,14 @@ def _stream(fd: int) -> TextIO:
     return stream
 
 
+def _keep_everything() -> None:
+    """Never free what there is now: whoever ends would copy all of it, page by page, to count down references to it."""
+    keep = ctypes.pythonapi.Py_IncRef
+    keep.argtypes, keep.restype = [ctypes.py_object], None
+    for thing in gc.get_objects():
+        keep(thing)
+
+
 def _main() -> NoReturn:
     gc.disable()
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
@@ -187,7 +204,10 @@ def _main() -> NoReturn:
         if point.dist is not None and point.dist.name == "antwort":
             point.load()
     main = importlib.import_module("antwort.__main__")
+    for name in _USED_BY_SERVERS:
+        importlib.import_module(name)
     assert threading.active_count() == 1, threading.enumerate()
+    _keep_everything()
     gc.freeze()
     gc.enable()
     begin = _serve(socket.socket(fileno=int(sys.argv[1])))
