@@ -11,7 +11,6 @@ longer than to run them.
 import ast
 import asyncio
 import contextlib
-import gc
 import importlib
 import inspect
 import io
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from scripts import docs
+from tests.support.warm_start import keep_everything
 
 from antwort import Antwort
 from antwort.config import Config
@@ -89,7 +89,7 @@ def run_alone(page: Path, folder: Path, errors: Path) -> None:
 
 def main() -> None:
     importlib.import_module("openai")
-    gc.freeze()  # or each fork would look through all of that for garbage, and so have a copy of its own
+    keep_everything()
     for line in sys.stdin:
         child = os.fork()
         if child == 0:

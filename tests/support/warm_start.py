@@ -186,12 +186,16 @@ def _stream(fd: int) -> TextIO:
     return stream
 
 
-def _keep_everything() -> None:
-    """Never free what there is now: whoever ends would copy all of it, page by page, to count down references to it."""
+def keep_everything() -> None:
+    """Never free what there is now, nor look through it for garbage.
+
+    A fork would copy all of it, page by page, to count down references to it at its end.
+    """
     keep = ctypes.pythonapi.Py_IncRef
     keep.argtypes, keep.restype = [ctypes.py_object], None
     for thing in gc.get_objects():
         keep(thing)
+    gc.freeze()
 
 
 def _main() -> NoReturn:
@@ -207,8 +211,7 @@ def _main() -> NoReturn:
     for name in _USED_BY_SERVERS:
         importlib.import_module(name)
     assert threading.active_count() == 1, threading.enumerate()
-    _keep_everything()
-    gc.freeze()
+    keep_everything()
     gc.enable()
     begin = _serve(socket.socket(fileno=int(sys.argv[1])))
     sys.argv[0] = str(main.__file__)
