@@ -243,7 +243,8 @@ class TextCalls(BackendWrapper):
             return self._run_prompted(request, sink)
         if not request.tools:
             return self.backend.run(request, sink)
-        if request.tool_choice == "required" or isinstance(request.tool_choice, dict):
+        choice = request.tool_choice
+        if choice is not None and (choice == "required" or isinstance(choice, dict)):
             return self._run_forced(request, sink)
         return self._run_native(request, sink, NativeSink(sink, request, self._limits))
 

@@ -56,20 +56,19 @@ class Repetition(msgspec.Struct, eq=False):
 class Totals:
     """Totals of one response. They change all the time, which structs are slow at."""
 
-    __slots__ = ("loaded", "made", "repetition", "summarised", "tool_calls", "turns", "usage", "without_tools")
+    turns = 0
+    tool_calls = 0
+    without_tools = False
+    """The limit of calls is reached: the model is offered no functions any more."""
+    usage: Usage = NO_USAGE
+    summarised = 0
+    """Tokens written in summaries, which are in `usage` and no part of the answer."""
+    loaded: Sequence[str] = ()
+    """The deferred functions that the model has found, in their order; the journal says so, too."""
 
     def __init__(self) -> None:
-        self.turns = 0
-        self.tool_calls = 0
-        self.without_tools = False
-        """The limit of calls is reached: the model is offered no functions any more."""
-        self.usage: Usage = NO_USAGE
-        self.summarised = 0
-        """Tokens written in summaries, which are in `usage` and no part of the answer."""
         self.made: dict[tuple[str, str], int] = {}
         """How often each call was made, by name and arguments."""
-        self.loaded: Sequence[str] = ()
-        """The deferred functions that the model has found, in their order; the journal says so, too."""
         self.repetition = Repetition()
         """Whether the model makes the same calls again and again; whoever continues watches anew."""
 

@@ -52,7 +52,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
 
     async def execute(self, calls: Sequence[ModelCall], choice: Choice) -> None:
         """Execute the calls of a turn. Each is ended as soon as its function returns, in whatever order they do."""
-        ready: list[ServerCall] = []
+        life, ready = self._life, list[ServerCall]()
         watched: dict[tuple[str, str], CallRecord] = {}
         for made in calls:
             call = self._begin(made, calls, choice)
@@ -61,15 +61,15 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
             spec = None if call.target is None else call.target.spec
             if spec is None or not spec.attach:  # others find again what they have begun
                 watched[made.name, made.arguments] = call.record
-        if self._life.is_followed:
-            self._life.before_write()
-            await self._life.journal.save()  # a call is known to have started before it starts
-            await self._life.emitter.flush()
+        if life.is_followed:
+            life.before_write()
+            await life.journal.save()  # a call is known to have started before it starts
+            await life.emitter.flush()
         if len(ready) == 1:  # nearly always
             await self._execute_group(ready)
         else:
             await self._execute_all(_grouped(ready))
-        self._life.totals.repetition.note_turn(watched)
+        life.totals.repetition.note_turn(watched)
 
     async def finish_started(self) -> None:
         """Go on after a crash, or when what was waited for is there.
@@ -103,6 +103,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                     self._end(call, life.answer_result(record), {})
                 else:
                     interrupt(entry, life.emitter)
+                    life.leaving.note_over(record)
                 life.before_write()
                 await life.journal.save_at(position)
         await life.journal.save()  # what was approved is known to have started before it starts
@@ -134,19 +135,19 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
 
     async def _execute_group(self, group: Sequence[ServerCall]) -> None:
         """Execute equal calls once, and end them all."""
-        leader = group[0]
+        life, leader = self._life, group[0]
         result = await self._run(leader)
         noted = leader.sources.noted()
         for call in group:
             call.record.images = leader.record.images
             self._end(call, result, noted)
-            if self._life.longest_arguments is not None and len(call.record.arguments) > self._life.longest_arguments:
-                await self._life.leaving.keep_arguments(call.position, self._life.longest_arguments)
-            if self._life.is_followed:
-                self._life.before_write()
-                await self._life.journal.save()
-        if self._life.is_followed:
-            await self._life.emitter.flush()
+            if life.longest_arguments is not None and len(call.record.arguments) > life.longest_arguments:
+                await life.leaving.keep_arguments(call.position, life.longest_arguments)
+            if life.is_followed:
+                life.before_write()
+                await life.journal.save()
+        if life.is_followed:
+            await life.emitter.flush()
 
     async def _run(self, call: ServerCall) -> ToolResult:
         target, record = call.target, call.record
@@ -342,17 +343,18 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
 
     def _end(self, call: ServerCall, result: ToolResult, noted: Mapping[int, Source]) -> None:
         """Fill the item and the journal entry of a call with the result, and with the sources that it shows."""
-        record, item, hosted = call.record, call.entry.item, call.hosted
-        self._life.journal.change(call.position)  # at once: what readers are told here is stored with it
+        life, record, item, hosted = self._life, call.record, call.entry.item, call.hosted
+        life.journal.change(call.position)  # at once: what readers are told here is stored with it
         if result.suspension is not None:
             self._wait(call, result.suspension)
             return
-        if (given := self._life.end(record, call.target, result, noted)) is not None:
+        if (given := life.end(record, call.target, result, noted)) is not None:
             self._give(call, given)
+        life.leaving.note_over(record)
         ended = None
         if hosted is not None and hosted.item == item["type"]:
-            listens = self._life.emitter.events.enabled
-            ended = ended_item(record, hosted, result, self._life.plan.include, with_events=listens)
+            listens = life.emitter.events.enabled
+            ended = ended_item(record, hosted, result, life.plan.include, with_events=listens)
             item.update(ended.fields, status=ended.status)
             record.unasked = ended.unasked or None
         else:

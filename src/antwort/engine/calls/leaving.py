@@ -92,17 +92,19 @@ class LeavingCalls(msgspec.Struct, eq=False):
     _journal: Journal
     _values: Values | None
 
-    @property
-    def said(self) -> int:
-        """Characters that calls of the response have brought into the window, about."""
-        size = 0
-        for entry in self._journal.said():
-            call = entry.call
-            if call is not None and _is_in_window(entry, call):
-                size += len(call.arguments) + len(call.output or "")
-                if call.images:
-                    size += _IMAGE * len(call.images)
-        return size
+    said: int = 0
+    """Characters that calls of the response have brought into the window, about: with those that have left since."""
+
+    def note_over(self, call: CallRecord) -> None:
+        """Take note of a call of the model that is over."""
+        self.said += len(call.arguments) + len(call.output or "")
+        if call.images:
+            self.said += _IMAGE * len(call.images)
+
+    def restore(self) -> None:
+        """Take note of the calls that are over already."""
+        for one in self._calls():
+            self.note_over(one.call)
 
     async def leave(self, room: WindowRoom) -> bool:
         """Let calls of earlier turns leave, the oldest first, until there is room; return whether any has."""

@@ -184,10 +184,12 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         if executor is None:
             return ToolResult.error("Nobody executes it.", "unavailable")
         try:
-            result = ToolResult.of(await executor.execute(name, _given(record, target), ctx))
+            result = await executor.execute(name, _given(record, target), ctx)
+            if type(result) is not ToolResult:  # an executor may be anybody's
+                result = ToolResult.of(result)
         except (asyncio.CancelledError, GeneratorExit):
             raise
-        except BaseException:  # an executor may be anybody's
+        except BaseException:
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
         self.on_result()

@@ -438,7 +438,8 @@ class Planner:
         if changes and (toolset.deferred or toolset.unopened):
             toolset = _with_found(toolset, found_keys(item for _, item in changes))
         choice = _choose(create, toolset, response, implied, listed=listed)
-        toolset = loading_chosen(toolset, choice.among)
+        if toolset.deferred:
+            toolset = loading_chosen(toolset, choice.among)
         plan = _decided(create, ctx, response, profile, toolset, choice=choice, shown=shown, text=text)
         return plan if work is None else work.under_parent(plan)
 
@@ -550,7 +551,8 @@ class Planner:
             choice = plan.choice
         if create.tool_choice is not None:
             response.tool_choice = choice.echo
-        toolset = loading_chosen(toolset, choice.among)
+        if toolset.deferred:
+            toolset = loading_chosen(toolset, choice.among)
         return replace(plan, toolset=toolset, choice=choice, opened=items)
 
     async def _check_links(

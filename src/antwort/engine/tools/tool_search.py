@@ -195,7 +195,7 @@ def loading_found(toolset: Toolset, keys: Iterable[Key]) -> Toolset:
 
 def loading_chosen(toolset: Toolset, among: Collection[str] | None) -> Toolset:
     """Return a toolset where what a request chooses among is offered, unless the model is to search among that."""
-    if not toolset.deferred or among is None or toolset.search in among:
+    if among is None or toolset.search in among:
         return toolset
     return loading(toolset, [name for name in toolset.targets if name in among])
 
@@ -218,7 +218,7 @@ def loaded_since(toolset: Toolset, said: Iterable[JournalEntry]) -> list[str]:
 
 def loaded_definitions(toolset: Toolset, names: Sequence[str]) -> Sequence[JSON]:
     """Return what a model server is told of a toolset with these behind all others."""
-    return toolset.definitions.followed_by(_definitions(toolset, names)) if names else toolset.definitions
+    return toolset.definitions.followed_by(_definitions(toolset, names))
 
 
 def _definitions(toolset: Toolset, names: Iterable[str]) -> list[JSON]:

@@ -131,6 +131,7 @@ class Loop:
             self._note_loaded()
         if self._totals.turns:
             self._relax()
+        self._leaving.restore()
         self._window.compacted = any(e.direction == "output" and e.item["type"] == COMPACTION for e in entries)
 
     def forsake(self) -> None:
@@ -288,8 +289,8 @@ class Loop:
                 return await self._outcome(dispatch)
         if len(server) < len(calls):
             return _ANSWERED  # the others are the client's to make
-        among = self._choice.among
-        if among is None or any(call.name in among for call in calls):
+        choice = self._choice
+        if choice.upstream is not None and (choice.among is None or any(call.name in choice.among for call in calls)):
             self._relax()
         return await self._last_words() if self._budget.is_low() else _ONWARD
 

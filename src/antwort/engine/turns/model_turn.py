@@ -110,7 +110,8 @@ def _offered(plan: Plan, totals: Totals) -> Sequence[JSON]:
     """Return the functions that a model is offered in a turn."""
     if totals.without_tools:
         return ()
-    definitions, withheld = loaded_definitions(plan.toolset, totals.loaded), totals.repetition.withheld
+    toolset, withheld = plan.toolset, totals.repetition.withheld
+    definitions = loaded_definitions(toolset, totals.loaded) if totals.loaded else toolset.definitions
     return _without(definitions, withheld) if withheld else definitions
 
 
