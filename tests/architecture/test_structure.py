@@ -9,10 +9,10 @@ from tests.support.source import own_source
 
 BARS = {
     "twice": 0,
-    "protocols": 5,
+    "protocols": 4,
     "long": 0,
     "complexity": 0,
-    "crumbs": 2,
+    "crumbs": 1,
     "alike": 0,
     "circles": 0,
     "arrows": 199,

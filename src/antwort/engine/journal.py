@@ -91,8 +91,9 @@ class Journal(msgspec.Struct, eq=False):
 
     def change(self, position: int) -> None:
         """Take note that an entry has changed: the next write stores it again."""
-        self._last_change += 1
-        self._changes[position] = self._last_change
+        if self.store is not None:
+            self._last_change += 1
+            self._changes[position] = self._last_change
 
     def tell(self, response: ResponseObject, **extra: Any) -> None:
         """Let the next write store the response as it then is, and what is needed to continue it."""

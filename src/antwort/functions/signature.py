@@ -1,4 +1,4 @@
-"""What a Python signature says: the parameters a model may give, and their JSON Schema; how the handler runs."""
+"""What a Python signature says: the parameters a model may give, and what comes back, each with its JSON Schema."""
 
 import functools
 import inspect
@@ -16,6 +16,7 @@ from pydantic_core import PydanticSerializationError, PydanticUndefined, to_json
 
 from antwort.callables import is_context, modern, read_docstring, type_hints
 from antwort.errors import DefinitionError
+from antwort.functions.results import Image, ToolResult
 from antwort.types import JSON
 
 # --- JSON Schema: from an explicit mapping, made tidy, made strict ---------------------------------------------------
@@ -417,3 +418,26 @@ def _json_defaults(parameters: list[Parameter]) -> Iterator[tuple[str, Any]]:
             yield parameter.name, to_jsonable_python(parameter.default)
         except PydanticSerializationError:
             continue  # e.g. a sentinel object: the model simply leaves the parameter out
+
+
+# --- what a function returns ------------------------------------------------------------------------------------------
+
+
+_SAYS_NOTHING = (None, Any, str, int, float, bool, dict, list, type(None), ToolResult, Image)
+
+
+def returned_object(handler: Callable[..., Any], *, name: str) -> JSON | None:
+    """Return the JSON Schema of the objects that a function returns; None if it returns others, or does not say it."""
+    try:
+        hint = type_hints(handler, name=name).get("return")
+    except DefinitionError:
+        return None
+    if any(hint is known for known in _SAYS_NOTHING):
+        return None
+    schema = plain_schema(hint)
+    if schema is None:
+        try:
+            schema = tidy(TypeAdapter(modern(hint)).json_schema(mode="serialization"))
+        except (PydanticUserError, PydanticSchemaGenerationError, TypeError, ValueError):
+            return None  # nobody has promised that it is a type of data
+    return schema if schema.get("type") == "object" and schema.keys() > {"type"} else None

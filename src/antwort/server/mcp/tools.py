@@ -11,7 +11,7 @@ import msgspec
 from antwort.callables import HandlerKind
 from antwort.engine.calls.direct_call import is_for_clients
 from antwort.functions import FunctionSpec, ToolResult
-from antwort.functions.returns import returned_object
+from antwort.functions.signature import returned_object
 from antwort.server.mcp.messages import INVALID_PARAMS, RpcError
 from antwort.types import JSON
 
