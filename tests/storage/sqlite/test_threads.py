@@ -1,6 +1,7 @@
 """Writes that share a commit: all of them are stored, a failing one alone is not, and errors of the disk are told."""
 
 import asyncio
+import gc
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -166,6 +167,8 @@ def test_what_a_loop_that_was_left_wanted_to_write_is_written_with_what_the_next
     loop.close()
     assert asyncio.run(go_on()) == record("resp_1")
     asyncio.run(store.close())
+    del loop
+    gc.collect()  # now asyncio complains that a task was left, and not in another test
 
 
 async def test_closing_stores_what_was_not_queued_yet(path: Path) -> None:
