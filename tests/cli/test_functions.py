@@ -138,6 +138,7 @@ def test_the_list_shows_what_is_in_service(cli: Cli) -> None:
         "scope": "core",
         "state": "offered",
         "description": "Look a word up.\nIn a very large book.",
+        "tools": ["look_up"],
     }
     assert rows["calculate", "basics"]["state"] == "offered"  # the demo model would answer
 
@@ -146,6 +147,13 @@ def test_the_default_set_is_offered_on_request_where_a_model_is_configured(cli: 
     config("backends:\n  one:\n    url: http://127.0.0.1:9/v1\n")
     rows = json.loads(cli("functions", "list", "--json").stdout)
     assert {row["name"]: row["state"] for row in rows}["calculate"] == "offered on request"
+
+
+def test_the_list_says_what_models_find_first(cli: Cli, config: Write) -> None:
+    config("engine:\n  tool_search:\n    above: 1\nproviders:\n  variables:\n    enabled: true\n")
+    rows = {row["name"]: row for row in json.loads(cli("functions", "list", "--json").stdout)}
+    assert rows["store_set"]["state"] == "offered once found"
+    assert rows["store_get"]["state"] == "offered"  # by it a model reads on what is long
 
 
 def test_with_all_the_list_names_who_shadows_a_function(cli: Cli, plugin: Plugin) -> None:

@@ -14,7 +14,7 @@ from openai.types.responses import (
 from tests.http.sdk import Served, create, done, outputs, served
 
 from antwort.functions import FunctionSpec
-from antwort.provider import function
+from antwort.provider import Context, Provider, function
 from antwort.testing import call, turn
 from antwort.types import JSON
 
@@ -361,3 +361,39 @@ def test_equal_searches_find_the_same_and_never_more_than_is_set(tmp_path: Path)
         found = [create(stage, False, input="Find.").output[1] for _ in range(2)]
     first, second = ([tool["name"] for tool in item.to_dict()["tools"]] for item in found)  # type: ignore[attr-defined]
     assert first == second == ["desk_0", "desk_1", "desk_2"]
+
+
+class Desks(Provider):
+    """Asks about desks."""
+
+    name = "desks"
+
+    @function(scope="user", effect="suspend", attach=True)
+    async def ask(self, ctx: Context, what: str) -> str:
+        """Ask the user."""
+        return what
+
+
+def test_functions_of_every_agent_are_found_but_not_what_belongs_to_the_run(tmp_path: Path) -> None:
+    with served(tmp_path, ["Hi."], functions=thousand(200, scope="core"), providers=[Desks()]) as stage:
+        done(stage, stage.client().responses.create(model="scripted", input="Hi.", background=True).id)
+    assert offered(stage) == ["ask", "tool_search"]
+
+
+def test_what_was_found_is_offered_after_a_run_was_parked(tmp_path: Path) -> None:
+    steps: Any = [
+        turn(calls=[call("tool_search", query="weather")]),
+        turn(calls=[call("weather_forecast", city="Ulm")]),
+        "Sun.",
+    ]
+    section = {"user": {"enabled": True}}
+    with served(tmp_path, steps, functions=thousand(approval="always"), section=section) as stage:
+        begun = stage.client().responses.create(model="scripted", input="Rain?", background=True)
+        while not (questions := stage.request("GET", "/questions").json()["data"]):
+            assert stage.request("GET", f"/responses/{begun.id}").json()["status"] in {"queued", "in_progress"}
+        answered = stage.request("POST", f"/questions/{questions[0]['id']}/answer", json={"approve": True})
+        assert answered.status_code == 200, answered.text
+        body = done(stage, begun.id)
+        assert outputs(stage)[-1] == "Sun in Ulm."
+    assert body["status"] == "completed"
+    assert offered(stage, 2) == offered(stage, 1) == [*offered(stage, 0), "weather_forecast"]

@@ -6,7 +6,7 @@ import json
 import math
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from textwrap import indent
 from typing import Any, TextIO, get_args
@@ -20,6 +20,7 @@ from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table, table
 from antwort.config import FunctionsConfig, LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context, Progress
+from antwort.engine.tools.deferred import deferred_names
 from antwort.functions import Catalogue, FunctionRegistry, FunctionSpec, Provider, Shape, ToolResult, tool_definition
 from antwort.functions.discovery import default_providers, enabled_providers
 
@@ -136,6 +137,8 @@ class FunctionRow:
     scope: str
     state: str
     description: str
+    tools: Sequence[str] = ()
+    """The types of tools that it answers."""
 
 
 @functions.command("list")
@@ -145,7 +148,8 @@ class FunctionRow:
 def list_functions(loaded: LoadedConfig, *, everything: bool, as_json: bool) -> None:
     """List the functions in service."""
     with _known_functions(loaded) as app:
-        rows = list(_rows(app.registry, everything=everything))
+        above = loaded.config.engine.tool_search.above
+        rows = list(_rows(app.registry, above, everything=everything))
     if as_json:
         print_json([asdict(row) for row in rows])
     elif rows:
@@ -157,10 +161,12 @@ def list_functions(loaded: LoadedConfig, *, everything: bool, as_json: bool) -> 
         click.echo("There are no functions. Enable a provider; 'antwort providers list' shows what is within reach.")
 
 
-_STATES = {"always": "offered", "deferred": "offered once found", "on_request": "offered on request"}
+_FOUND = "offered once found"
+_STATES = {"always": "offered", "deferred": _FOUND, "on_request": "offered on request"}
 
 
-def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[FunctionRow]:
+def _rows(registry: FunctionRegistry, above: int | None, *, everything: bool) -> Iterator[FunctionRow]:
+    deferred = frozenset(deferred_names({spec.name: spec for spec in registry.list()}, above))
     for registration in registry.registrations():
         for entry in registration.entries:
             if entry.shadowed_by is not None:
@@ -168,10 +174,11 @@ def _rows(registry: FunctionRegistry, *, everything: bool) -> Iterator[FunctionR
             elif not entry.enabled:
                 state = "disabled"
             else:
-                state = _STATES[entry.spec.offer]
+                state = _FOUND if entry.spec.name in deferred else _STATES[entry.spec.offer]
             if everything or entry.offered:
                 spec = entry.spec
-                yield FunctionRow(spec.name, registration.name, spec.scope.value, state, spec.description)
+                types = () if spec.hosted is None else spec.hosted.types
+                yield FunctionRow(spec.name, registration.name, spec.scope.value, state, spec.description, types)
 
 
 @functions.command()

@@ -48,22 +48,24 @@ class Deferral(Struct, frozen=True, dict=True):
         """The function that finds them: many servers have nothing to be found."""
         return self.make_spec()
 
-    def deferred(self, specs: Mapping[str, FunctionSpec]) -> list[str]:
-        """Return the names of the functions that are found, among those that a model is offered unasked.
-
-        What belongs to the run, or stands for a tool of the API, is offered at once, however many there are.
-        """
-        usual = [name for name, spec in specs.items() if spec.offer == "always" and _is_plain(spec)]
-        found = [name for name, spec in specs.items() if spec.offer == "deferred"]
-        return found + usual if self.is_exceeded(len(usual)) else found
-
     def is_exceeded(self, count: int) -> bool:
         """Tell whether so many are more than a model is offered at once."""
         return self.above is not None and count > self.above
 
 
+def deferred_names(specs: Mapping[str, FunctionSpec], above: int | None) -> list[str]:
+    """Return the names of the functions that are found first, among those that a model is offered unasked.
+
+    If there are more than so many, that is all of them. What belongs to the run, or stands for a tool of the API, is
+    offered at once, however many there are.
+    """
+    usual = [name for name, spec in specs.items() if spec.offer == "always" and _is_plain(spec)]
+    found = [name for name, spec in specs.items() if spec.offer == "deferred"]
+    return found + usual if above is not None and len(usual) > above else found
+
+
 def _is_plain(spec: FunctionSpec) -> bool:
-    is_of_run = spec.scope is not Scope.CUSTOM or spec.effect is not Effect.NONE
+    is_of_run = spec.scope in {Scope.AGENT, Scope.USER} or spec.effect is not Effect.NONE
     return not (is_of_run or spec.hosted is not None or spec.reads_references or spec.calls_functions)
 
 

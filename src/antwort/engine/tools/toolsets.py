@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from antwort.backends.base import ToolDefinitions
 from antwort.context import Agent, Context
 from antwort.context.context import EVERYTHING, FUNCTIONS_CALL
-from antwort.engine.tools.deferred import Deferral, DeferredFunctions
+from antwort.engine.tools.deferred import Deferral, DeferredFunctions, deferred_names
 from antwort.engine.tools.targets import (
     NamedTools,
     Offer,
@@ -344,7 +344,8 @@ class ToolsetBuilder:
             for name, (spec, executor) in offer.by_name.items()
             if name not in hidden and is_offered(name, spec)
         }
-        later = self.deferral.deferred({name: spec for name, (spec, _) in offer.by_name.items() if name in targets})
+        specs = {name: spec for name, (spec, _) in offer.by_name.items() if name in targets}
+        later = deferred_names(specs, self.deferral.above)
         deferred = frozenset(later)
         toolset = Toolset(
             targets,
