@@ -71,7 +71,7 @@ async def _times(url: str, *, rounds: int, repeat: int) -> dict[str, list[float]
             def call(era: str) -> Any:
                 options: JSON = {"type": "mcp", "server_url": f"{url}/{_ERAS[era]}", "headers": {}, "tool": "weather"}
                 options |= {"guarded": False, "in_headers": {}, "label": "w", "repeatable": False, "program": None}
-                options["tokens"] = None
+                options |= {"tokens": None, "own": None}
                 ctx = Context("default", options=options)
                 return app.registry.execute("mcp", {"arguments": '{"city": "Berlin"}'}, ctx)
 
