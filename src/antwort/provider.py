@@ -56,6 +56,7 @@ from antwort.files.base import FileDetails, FileListener, Files
 from antwort.functions import (
     Counter,
     Effect,
+    ForeignArguments,
     FunctionProvider,
     FunctionSpec,
     Gauge,
@@ -154,6 +155,7 @@ __all__ = [
     "Files",
     "Finished",
     "FolderInUse",
+    "ForeignArguments",
     "FoundFile",
     "FunctionCalls",
     "FunctionError",

@@ -6,7 +6,9 @@ from typing import Any
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 from pydantic_ai import Agent, ModelMessage, NativeOutput, RunContext
+from pydantic_ai.capabilities import NativeTool
 from pydantic_ai.models.openai import OpenAICompaction, OpenAIResponsesModel, OpenAIResponsesModelSettings
+from pydantic_ai.native_tools import MCPServerTool
 from pydantic_ai.providers.openai import OpenAIProvider
 
 
@@ -117,6 +119,18 @@ async def websocket(client: AsyncOpenAI) -> str:
     settings = OpenAIResponsesModelSettings(openai_transport="websocket")
     agent = weather_agent(client)
     return (await agent.run("How is the weather in Bonn?", deps="Sunny", model_settings=settings)).output
+
+
+async def mcp_server(client: AsyncOpenAI, url: str, label: str, *, stream: bool) -> tuple[str, list[str]]:
+    """Name an MCP server; the kinds of parts of what came back are returned, too."""
+    tool = MCPServerTool(id=label, url=url, description="It forgets.", allowed_tools=["forget"])
+    agent = Agent(model(client), capabilities=[NativeTool(tool)])
+    if not stream:
+        run = await agent.run("Forget it!")
+        return run.output, [part.part_kind for message in run.all_messages() for part in message.parts]
+    async with agent.run_stream("Forget it!") as streamed:
+        output = await streamed.get_output()
+        return output, [part.part_kind for message in streamed.all_messages() for part in message.parts]
 
 
 async def unknown_model(client: AsyncOpenAI) -> None:

@@ -1,5 +1,6 @@
 """The heart: functions, providers and the registry. Usable on its own, without server or engine."""
 
+from antwort.functions.arguments import ForeignArguments
 from antwort.functions.calls import ToolCall, ToolExecutor
 from antwort.functions.discovery import Catalogue
 from antwort.functions.hosted_tool import (
@@ -22,6 +23,7 @@ __all__ = [
     "Catalogue",
     "Counter",
     "Effect",
+    "ForeignArguments",
     "FunctionProvider",
     "FunctionRegistry",
     "FunctionSpec",

@@ -167,6 +167,25 @@ class SchemaArguments:
             return [_schema_problem(error) for error in self._validator.iter_errors(msgspec.to_builtins(arguments))]
 
 
+class ForeignArguments:
+    """Arguments that are not checked here: whoever has written the schema does that himself.
+
+    It is for a schema of strangers with references: to follow those could take for ever.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        self._schema = dict(schema)
+
+    @property
+    def schema(self) -> JSON:
+        """The JSON Schema of the parameters."""
+        return self._schema
+
+    def validate(self, raw: str | bytes | Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments as they are."""
+        return parse_object(raw)
+
+
 def _schema_problem(error: "jsonschema_rs.ValidationError") -> str:
     path = ".".join(str(part) for part in error.instance_path)
     message = _cut(error.message, _LONGEST_PROBLEM)

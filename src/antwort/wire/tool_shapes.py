@@ -198,22 +198,10 @@ class _ApprovalFilter(_Part):
     never: _ToolFilter | None = None
 
 
-Connector = Literal[
-    "connector_dropbox",
-    "connector_gmail",
-    "connector_googlecalendar",
-    "connector_googledrive",
-    "connector_microsoftteams",
-    "connector_outlookcalendar",
-    "connector_outlookemail",
-    "connector_sharepoint",
-]
-
-
 class _McpTool(_Tool):
     server_label: str
     server_url: str | None = None
-    connector_id: Connector | None = None
+    connector_id: str | None = None  # here it names a server of the operator
     tunnel_id: str | None = None
     server_description: str | None = None
     authorization: str | None = None

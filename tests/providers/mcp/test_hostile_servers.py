@@ -10,6 +10,7 @@ import openai
 import pytest
 from starlette.types import Receive, Scope, Send
 from tests.http.sdk import create, outputs
+from tests.outbound.hostile import HOSTILE
 from tests.providers.mcp.stage import mcp_tool, on_socket, running_server, staged
 from tests.providers.mcp.test_approvals import items
 
@@ -199,6 +200,45 @@ def test_only_a_list_of_usual_size_is_kept(tmp_path: Path, size: int, times: int
         lists = [items(create(stage, False, input="?", tools=[mcp_tool(url)]))[0]["tools"] for _ in range(2)]
     assert lists[0] == lists[1]
     assert len(asked) == times
+
+
+def bomb(levels: int) -> JSON:
+    """Return a schema that is as long as two to the power of its levels, if it is written out."""
+    parts: JSON = {f"s{n}": {"allOf": [{"$ref": f"#/$defs/s{n + 1}"}] * 2} for n in range(levels)}
+    return {"type": "object", "properties": {"a": {"$ref": "#/$defs/s0"}}, "$defs": {**parts, f"s{levels}": {}}}
+
+
+REFERENCES: dict[str, JSON] = {
+    "to itself": {"type": "object", "properties": {"a": {"$ref": "#"}}},
+    "round and round": {"type": "object", "$ref": "#/$defs/a", "$defs": {"a": {"$ref": "#/$defs/a"}}},
+    "a bomb": bomb(60),
+    "elsewhere": {"type": "object", "properties": {"a": {"$ref": "http://127.0.0.1:9/schema.json"}}},
+    "nowhere": {"type": "object", "properties": {"a": {"$ref": "#/$defs/nothing"}}},
+}
+
+
+@pytest.mark.parametrize("name", REFERENCES)
+@pytest.mark.parametrize("offered", [False, True], ids=["named", "offered"])
+def test_references_in_a_schema_cost_nobody_anything(tmp_path: Path, name: str, *, offered: bool) -> None:
+    async def act(asked: JSON, send: Send) -> None:
+        await reply(send, {"jsonrpc": "2.0", "id": asked["id"], "result": {"content": [{"type": "text", "text": "."}]}})
+
+    steps = [turn(calls=[call("act", a={"a": {"a": {}}}, call_id="c1"), call("add", a=1, b=2, call_id="c2")]), "Hi."]
+    with on_socket(server(listing({**PLAIN, "inputSchema": REFERENCES[name]}), act)) as url, running_server() as good:
+        servers = {"bad": {"url": url, "offer": "always"}} if offered else {}
+        tools = [mcp_tool(good), *([] if offered else [mcp_tool(url, "bad")])]
+        with staged(tmp_path, steps, over_http=True, settings={"servers": servers}) as stage:
+            response = create(stage, False, input="?", tools=tools)
+            assert response.output_text == "Hi."
+            assert outputs(stage)[1] == "3"
+
+
+def test_an_address_that_clients_may_not_reach_is_refused_in_every_spelling(tmp_path: Path) -> None:
+    with staged(tmp_path, [], allow=()) as stage:
+        for url in HOSTILE:
+            with pytest.raises(openai.BadRequestError) as refused:
+                create(stage, False, input="?", tools=[mcp_tool(url)])
+            assert refused.value.param == "tools[0].server_url", url
 
 
 def slowly(deed: Answering, asked: list[JSON]) -> Answering:

@@ -59,6 +59,35 @@ def test_a_label_that_nobody_knows_is_refused(tmp_path: Path) -> None:
         assert error.value.param == "tools[0].server_url"
 
 
+def test_a_connector_is_a_server_of_the_operator(tmp_path: Path) -> None:
+    with running_server(token=TOKEN) as server:
+        own: JSON = {"url": server.url, "authorization": TOKEN, "allowed_tools": ["forget"]}
+        servers = {"connector_gmail": own, "tickets": own}  # a name of OpenAI's, and any other
+        steps = [turn(calls=[FORGET]), "Done."]
+        with staged(tmp_path, [*steps, *steps], settings={"servers": servers}, allow=()) as stage:
+            response = create(stage, False, input="Forget it!", tools=[{**CALC, "connector_id": "connector_gmail"}])
+            assert types(response) == ["mcp_list_tools", "mcp_call", "message"]
+            assert {item["server_label"] for item in items(response)[:2]} == {"calc"}
+            tool = {**CALC, "connector_id": "tickets"}
+            other = stage.request("POST", "/responses", json={"input": "Forget it!", "tools": [tool]}).json()
+            assert [item["type"] for item in other["output"]] == types(response)
+        assert server.calls == ["it", "it"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"connector_id": "connector_gmail"}, "there is no server 'connector_gmail' .*; there is 'calc'"),
+        ({"connector_id": "calc", "server_url": "https://mcp.example/mcp"}, "give one of them"),
+    ],
+)
+def test_a_connector_that_nobody_knows_is_refused(tmp_path: Path, fields: JSON, message: str) -> None:
+    with staged(tmp_path, [], settings={"servers": {"calc": {"url": nowhere()}}}) as stage:
+        with pytest.raises(openai.BadRequestError, match=message) as error:
+            create(stage, False, input="Hi", tools=[{**CALC, **fields}])
+        assert error.value.param == "tools[0].connector_id"
+
+
 @pytest.mark.parametrize(
     ("command", "problem"),
     [

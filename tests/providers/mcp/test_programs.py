@@ -108,6 +108,13 @@ def test_a_program_that_dies_is_started_again(
     assert "a-secret-of-the-server" not in json.dumps(items(response)) + caplog.text
 
 
+def test_a_program_that_takes_long_to_start_has_the_time_of_a_list(tmp_path: Path) -> None:
+    settings = {**program(tmp_path, "import time\ntime.sleep(1000)"), "list_timeout": 0.5}
+    with staged(tmp_path, ["Well."], settings=settings) as stage:
+        response = create(stage, False, input="Hi", tools=[TOOL])
+        assert items(response)[0]["error"] == "The server did not answer within 0.5 seconds."
+
+
 def test_a_program_that_cannot_be_started_costs_its_own_tools(tmp_path: Path) -> None:
     settings = {"servers": {"shop": {"command": [str(tmp_path / "nothing")]}}}
     with staged(tmp_path, ["Well."], settings=settings) as stage:

@@ -1,14 +1,21 @@
 """`antwort mcp`: the functions over standard streams, for clients that start the server themselves."""
 
+import io
 import json
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from mcp import StdioServerParameters
 from mcp.client import Client
 from tests.server.mcp.stage import call, request, texts
+from typing_extensions import override
 
+from antwort.context import Context
+from antwort.server.mcp.face import McpFace, RpcCaller, Tell
+from antwort.server.mcp.messages import RpcMessage
+from antwort.server.mcp.stdio import StdioServer
 from antwort.types import JSON
 
 PLUGIN = """
@@ -50,6 +57,26 @@ async def test_the_official_client_starts_it_and_calls(tmp_path: Path) -> None:
     assert texts(result) == ["acme: said it, and read ''"]
     assert texts(added) == ["5"]
     assert told == [(0.5, 1, "half")]
+
+
+class Broken(McpFace):
+    """Answers nothing."""
+
+    def __init__(self) -> None:
+        """Need nothing."""
+
+    @override
+    async def answer(self, message: RpcMessage, caller: RpcCaller, tell: Tell) -> JSON:
+        raise LookupError("a slip of the pen")
+
+
+async def test_what_goes_wrong_within_is_told_and_logged(caplog: pytest.LogCaptureFixture) -> None:
+    source, target = io.BytesIO(b"\n".join(json.dumps(call("loud", n)).encode() for n in (1, 2))), io.BytesIO()
+    await StdioServer(Broken(), Context("acme"), (source, target), max_bytes=1_000_000).serve()
+    answers = [json.loads(line) for line in target.getvalue().splitlines()]
+    assert {(answer["id"], answer["error"]["code"]) for answer in answers} == {(1, -32603), (2, -32603)}
+    assert "a slip of the pen" in caplog.text
+    assert "slip" not in target.getvalue().decode()
 
 
 def test_nothing_but_messages_is_written_and_what_is_none_is_answered(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing_extensions import override
 from antwort.provider import JSON, ChildProcess, SingleFlight, one_line, tied
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError
 from antwort.providers.mcp.exchange import MessageExchange
-from antwort.providers.mcp.peer import McpPeer
+from antwort.providers.mcp.peer import McpPeer, ServerTime, opened_in
 from antwort.providers.mcp.waiting import Within
 
 logger = logging.getLogger(__name__)
@@ -75,11 +75,12 @@ class ChildServer(McpPeer):
     async def _ask_greeted(
         self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, *, within: Within | None = None
     ) -> JSON:
+        time = ServerTime(seconds)
         if self._running is None or self._running.is_over:
-            await self._starting.outcome()
+            await opened_in(time, self._starting.outcome())  # which goes on beside: the next one may find it there
         if self._running is None:
             raise _gone()
-        return await self._running.ask(method, params, seconds, within)
+        return await self._running.ask(method, params, time.left(), within)
 
     async def _start(self) -> None:
         if self._running is not None:

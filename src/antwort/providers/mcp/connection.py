@@ -28,7 +28,7 @@ from antwort.providers.mcp.elicitation import DECLINED, METHOD
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
 from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
 from antwort.providers.mcp.oauth import ClientTokens
-from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, asked_within
+from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, ServerTime, asked_within, opened_in
 from antwort.providers.mcp.sse import SseServer
 from antwort.providers.mcp.waiting import Within
 
@@ -99,12 +99,12 @@ class McpConnection(McpPeer):
     ) -> JSON:
         """Ask a server that is greeted before if it has to be; once more if it has forgotten that meanwhile."""
         for is_last in (False, True):
-            session = self._session
+            session, time = self._session, ServerTime(seconds)
             try:
                 if self._version is None:
-                    await self._greeted()
+                    await opened_in(time, self._greeted())
                     session = self._session
-                return await self._ask(method, params, headers, seconds, within)
+                return await self._ask(method, params, headers, time.left(), within)
             except McpError as error:
                 if is_last or not self._may_have_forgotten(error, session):
                     raise

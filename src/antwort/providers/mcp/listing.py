@@ -14,6 +14,7 @@ from antwort.providers.mcp.peer import McpPeer, ServerTime
 LIST = "mcp_list_tools"
 APPROVAL, VERDICT = "mcp_approval_request", "mcp_approval_response"
 _NAME = re.compile(r"[\w./:-]{1,128}", re.ASCII)
+_REFERENCE = re.compile(rb'"\$(ref|dynamicRef|recursiveRef)"')
 _MOST_PAGES = 100
 _LONGEST_DESCRIPTION = 8_192
 _LARGEST_SCHEMA = 128 * 1024
@@ -63,6 +64,11 @@ class ListedTool(Struct, frozen=True):
     def is_repeatable(self) -> bool:
         """Whether its server says that a call may be made again."""
         return self.reads_only or self.annotations.get("idempotentHint") is True
+
+    @property
+    def refers(self) -> bool:
+        """Whether its schema has references, which nobody follows here: a short one may be very long with them."""
+        return _REFERENCE.search(msgspec.json.encode(self.schema)) is not None
 
     @property
     def header_names(self) -> Mapping[str, str]:

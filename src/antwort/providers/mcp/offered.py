@@ -5,9 +5,18 @@ import logging
 import math
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from antwort.provider import ConfigError, Context, FunctionSpec, Limits, ToolResult, one_line
+from antwort.provider import (
+    ConfigError,
+    Context,
+    ForeignArguments,
+    FunctionSpec,
+    Limits,
+    ToolResult,
+    one_line,
+)
 from antwort.providers.mcp.answering import answering_tool
 from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import ListedTool
@@ -159,7 +168,7 @@ class OfferedServers:
 
     def _spec(self, server: _OfferedServer, tool: ListedTool, name: str, *, answers: bool) -> FunctionSpec:
         own = server.settings
-        return FunctionSpec(
+        spec = FunctionSpec(
             name,
             tool.description.strip() or f"The tool {tool.name} of {server.label}.",
             tool.schema,
@@ -171,6 +180,7 @@ class OfferedServers:
             approval=own.require_approval,
             offer=own.offer or "on_request",
         )
+        return replace(spec, arguments=ForeignArguments(spec.parameters)) if tool.refers else spec
 
 
 class _OfferedTool:

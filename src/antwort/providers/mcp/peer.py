@@ -2,15 +2,16 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from antwort.provider import JSON
 from antwort.providers.mcp.elicitation import checked_requests
 from antwort.providers.mcp.errors import McpProtocolError, McpTimeoutError
 from antwort.providers.mcp.waiting import CallUser, Within
 
+T = TypeVar("T")
 GREETED = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
 """Versions of servers that are greeted."""
 LIST_CHANGED = "notifications/tools/list_changed"
@@ -98,6 +99,16 @@ class McpPeer(ABC):
         self, method: str, params: JSON, headers: Mapping[str, str], seconds: float, *, within: Within | None = None
     ) -> JSON:
         """Ask a server that is greeted before if it has to be."""
+
+
+async def opened_in(time: ServerTime, opening: Awaitable[T]) -> T:
+    """Wait for a server to be there, out of the time that a request has; McpTimeoutError if that is over first."""
+    seconds = time.left()
+    try:
+        async with asyncio.timeout(seconds):
+            return await opening
+    except TimeoutError:
+        raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
 
 
 async def asked_within(clock: asyncio.Timeout, within: Within, params: JSON) -> JSON:

@@ -161,7 +161,7 @@ class Mcp(Provider[McpSettings]):
 
     def _defers(self, asked: ServerTool) -> bool | None:
         """Tell whether the operator wants models to find the tools of a server of his."""
-        own = self.settings.servers.get(asked.label) if asked.url is None else None
+        own = self.settings.servers.get(asked.own) if asked.url is None else None
         return True if own is not None and own.offer == "deferred" else None
 
     @function(offer="on_request", hosted=McpServerTool(), timeout=math.inf, concurrency=1000)
@@ -252,19 +252,13 @@ class Mcp(Provider[McpSettings]):
         """Return where a server is, and what the operator says of it."""
         if asked.url is not None:
             return ServerPlace(asked.url, asked.headers, guarded=True)
-        own = self.settings.servers.get(asked.label)
+        own = self.settings.servers.get(asked.own)
         if own is None:
-            known = ", ".join(f"'{label}'" for label in self.settings.servers)
-            cure = f"; by its label alone there is {known}" if known else ""
-            raise BadRequestError(
-                f"'server_url' is missing: there is no server '{asked.label}' that is known here{cure}.",
-                param="server_url",
-                code="invalid_value",
-            )
+            raise _unknown(asked, self.settings.servers)
         headers = {**asked.headers, **{name: _filled(value, ctx) for name, value in own.headers.items()}}
         if own.authorization is not None and "authorization" not in asked.headers:
             headers["authorization"] = f"Bearer {own.authorization.get_secret_value()}"
-        label = asked.label
+        label = asked.own
         program = None if own.command is None else label
         tokens = None if own.oauth is None or "authorization" in headers else label
         return ServerPlace(
@@ -378,6 +372,18 @@ def _request(tool: str, given: JSON, in_headers: Mapping[str, str]) -> ToolReque
 
 def _to_nobody(_specs: Sequence[FunctionSpec]) -> None:
     """Offer functions where no app runs."""
+
+
+def _unknown(asked: ServerTool, servers: Iterable[str]) -> BadRequestError:
+    """Return the error for a server that the operator does not have."""
+    known = ", ".join(f"'{label}'" for label in servers)
+    what = f"there is no server '{asked.own}' that is known here"
+    if asked.connector is None:
+        cure = f"; by its label alone there is {known}" if known else ""
+        return BadRequestError(f"'server_url' is missing: {what}{cure}.", param="server_url", code="invalid_value")
+    cure = f"; there is {known}" if known else ""
+    message = f"'connector_id' names no server of the operator: {what}{cure}. Any other needs its 'server_url'."
+    return BadRequestError(message, param="connector_id", code="invalid_value")
 
 
 def _arguments(text: str) -> JSON:

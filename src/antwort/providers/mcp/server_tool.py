@@ -32,6 +32,13 @@ class ServerTool(Struct, frozen=True):
     """Which of its tools there are: names, and whether they only read; None is all."""
     approval: Any
     """`always`, `never`, or which tools are the one and which the other; None leaves it to the operator."""
+    connector: str | None = None
+    """What names one of the operator's, if it is not the label."""
+
+    @property
+    def own(self) -> str:
+        """The name of one of the operator's."""
+        return self.label if self.connector is None else self.connector
 
     @classmethod
     def read(cls, tool: Mapping[str, Any]) -> "ServerTool":
@@ -39,11 +46,12 @@ class ServerTool(Struct, frozen=True):
         label = tool["server_label"]
         if not label or len(label) > _LONGEST_LABEL or not label.isprintable():
             raise _wrong("server_label", f"is a name of 1 to {_LONGEST_LABEL} characters")
-        if (connector := tool.get("connector_id")) is not None:
-            raise _wrong("connector_id", f"'{connector}' is no server that is known here; give 'server_url'")
         if tool.get("tunnel_id") is not None:
             raise BadRequestError("'tunnel_id' is not served.", param="tunnel_id", code="unsupported_parameter")
         url = tool.get("server_url")
+        connector = tool.get("connector_id")
+        if url and connector is not None:
+            raise _wrong("connector_id", "names a server, and 'server_url' another; give one of them")
         if url and _scheme(url) not in {"http", "https"}:
             raise _wrong("server_url", "is a URL that begins with https:// or http://")
         allowed = tool.get("allowed_tools")
@@ -56,6 +64,7 @@ class ServerTool(Struct, frozen=True):
             tool.get("server_description"),
             allowed,
             tool.get("require_approval"),
+            connector,
         )
 
     @classmethod

@@ -1,6 +1,7 @@
 """The functions of the server over standard streams: one message a line, for clients that start it themselves."""
 
 import asyncio
+import logging
 import os
 import threading
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from antwort.server.mcp.face import McpFace, RpcCaller
 from antwort.server.mcp.headers import check_envelope
 from antwort.server.mcp.messages import (
     GREETED,
+    INTERNAL_ERROR,
     INVALID_REQUEST,
     META,
     STATELESS,
@@ -24,6 +26,8 @@ from antwort.server.mcp.messages import (
     unsupported,
 )
 from antwort.types import JSON
+
+logger = logging.getLogger(__name__)
 
 _SESSION = "stdio"
 _MOST_WAITING = 100
@@ -80,7 +84,8 @@ class StdioServer:
         self._tasks.discard(task)
         self._room.release()
         if not task.cancelled() and task.exception() is not None:
-            self._lines.put_nowait(None)  # nobody reads what is written
+            logger.info("The client reads no more: %s", task.exception())
+            self._lines.put_nowait(None)
 
     def _read(self, call: Callable[..., object]) -> None:
         """Read lines, on a thread of its own: nothing else can wait for any kind of input."""
@@ -118,6 +123,10 @@ class StdioServer:
                 self._version = answer["result"]["protocolVersion"]
         except RpcError as error:
             answer = error.answer(number_of(value))
+        except Exception:
+            logger.exception("a message of the client could not be answered")
+            wrong = RpcError(INTERNAL_ERROR, "The server could not answer; its log says why.")
+            answer = wrong.answer(number_of(value))
         await self._write(answer)
 
     def _decoded(self, line: bytes) -> Any:
