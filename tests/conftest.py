@@ -8,7 +8,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
 from antwort.sandbox.control_groups import ControlGroups
 from antwort.sandbox.disk_kinds import Disk, DiskKind
+from antwort.sandbox.process import SandboxProcess
 
 __all__ = [
     "bucket",
@@ -190,6 +191,25 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         # As in a server that is served. At the interpreter's own values it takes a twentieth of the tests' time.
         gc.set_threshold(20_000, 20, 20)
+
+
+_SANDBOX = Path(__file__).parent / "sandbox"
+_stand_back = SandboxProcess._stand_back
+
+
+def _stay(self: SandboxProcess, processes: Iterable[int], niceness: int) -> None:
+    if not self._memory_is_counted:  # whoever looks at it must not be late
+        _stand_back(self, processes, niceness)
+
+
+@pytest.fixture(autouse=True)
+def _beside_other_tests(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let sandboxes stand back behind their server in tests of sandboxes only.
+
+    Beside tests that compute they would have next to nothing of the processors, and their time is limited.
+    """
+    if not request.path.is_relative_to(_SANDBOX):
+        monkeypatch.setattr(SandboxProcess, "_stand_back", _stay)
 
 
 @pytest.fixture(autouse=True)
