@@ -12,9 +12,11 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 from antwort.context import Context
 from antwort.context.agents import AgentTask
 from antwort.context.calls import SuspendedError, Suspension
+from antwort.engine.turns.loop import Loop
 from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
-from antwort.storage.base import Question
+from antwort.runs.background import BackgroundRun
+from antwort.storage.base import Question, ResponseRecord
 from antwort.testing import Gate, Turn, call, fail, matching, turn
 
 
@@ -97,6 +99,50 @@ async def open_questions(app: Embedded) -> list[Question]:
 
 def outputs(app: Embedded, number: int = -1) -> list[str]:
     return [item["output"] for item in app.asked(number) if item["type"] == "function_call_output"]
+
+
+@pytest.mark.parametrize("where", ["it leaves", "it looks for the answer"])
+async def test_an_answer_that_comes_while_a_run_is_parked_lets_one_go_on_and_not_two(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    functions, parked, answered, resumed = Functions(), Gate(), Gate(), list[str]()
+    run, look, resume = Loop.run, BackgroundRun.has_answer, BackgroundRun._resume
+
+    async def pause() -> None:
+        parked.open()
+        await answered.wait()
+
+    async def leave(loop: Loop) -> None:
+        await run(loop)
+        if loop.parked and where == "it leaves":
+            await pause()
+
+    async def looked(work: BackgroundRun) -> bool:
+        if where == "it looks for the answer":
+            await pause()
+        return await look(work)
+
+    async def counted(work: BackgroundRun, record: ResponseRecord | None = None) -> Loop | None:
+        resumed.append(work._id)
+        return await resume(work, record)
+
+    for thing, name, wrapped in (
+        (Loop, "run", leave),
+        (BackgroundRun, "has_answer", looked),
+        (BackgroundRun, "_resume", counted),
+    ):
+        monkeypatch.setattr(thing, name, wrapped)
+    steps = [turn(calls=[call("ask", question="Which one?")]), said("Blue it is.")]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response_id = await app.accept("Choose!")
+        await parked.wait()
+        [question] = await open_questions(app)
+        await app.runs.questions.answer(TENANT, question.id, {"text": "Blue."})
+        answered.open()
+        response, _ = await app.result(response_id)
+        assert response["status"] == "completed"
+        await app.at_rest()
+    assert resumed == [response_id]
 
 
 @pytest.mark.parametrize("background", [False, True])

@@ -329,8 +329,9 @@ class AgentsAtWork:
                 raise FencedError from None
             raise
         finally:
-            del self._tasks[response_id]
-            self._stopped.discard(response_id)
+            if self._tasks.get(response_id) is task:  # else somebody else has taken the response up
+                del self._tasks[response_id]
+                self._stopped.discard(response_id)
             if loop.plan.shown.agents:
                 self.engine.streams.settle(loop.plan)
             self._notify(loop)

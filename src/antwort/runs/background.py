@@ -233,12 +233,21 @@ class BackgroundRun(Lease):
         run = ResponseRun(self, self._parts.engine.settings)
         while loop is not None:
             ended = await run.to_end(loop)
-            if ended.state is not RunEnd.PARKED or not await self.has_answer():
+            if ended.state is not RunEnd.PARKED or not await self._takes_answer():
                 return
             loop = await self.resume(loop)
 
-    async def go_on(self) -> None:
-        """Go on with a run that was parked and has all that it waits for."""
+    async def go_on(self, before: "asyncio.Task[None] | None") -> None:
+        """Go on with a run that was parked and has all that it waits for.
+
+        Who has parked it may not be done yet, and would end what belongs to the run: its agents, and who is told of it.
+        """
+        if before is not None:
+            try:
+                await asyncio.wait({before})
+            except asyncio.CancelledError:
+                before.cancel()
+                raise
         await self.to_end(await self._resume())
 
     async def take_up(self, takeover: Takeover) -> None:
@@ -274,6 +283,19 @@ class BackgroundRun(Lease):
         """Tell whether a run that was parked can go on at once, because an answer came in that moment."""
         questions = self._store.questions
         return await patiently(lambda: questions.is_ready(self._tenant, self._id))
+
+    async def _takes_answer(self) -> bool:
+        """Tell whether an answer came in the moment in which it was parked, and nobody else goes on with it."""
+        if not await self.has_answer():
+            return False
+        looks, unsure = pauses(), False
+        while True:
+            try:
+                return await self._store.questions.unpark(self._tenant, self._id) or unsure
+            except StoreUnavailableError as error:  # nobody knows whether it was done
+                logger.warning("response %s waits for the store: %s", self._id, error.message)
+                unsure = True
+            await asyncio.sleep(next(looks))
 
     # --- the run -----------------------------------------------------------------------------------------------------
 

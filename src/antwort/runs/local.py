@@ -212,7 +212,8 @@ class LocalRuns:
         """Go on with a run that was parked and has all that it waits for."""
         if not self._closing:  # else the next start goes on with it
             run = self._background(tenant, response_id)
-            self._start(response_id, run.go_on, self.limits.enter(tenant, always=True))
+            work = partial(run.go_on, self._tasks.get(response_id))
+            self._start(response_id, work, self.limits.enter(tenant, always=True))
 
     async def answer(self, create: CreateResponse, ctx: Context) -> bool:
         """Answer what the response before a request waits for with the request's input: it goes on, not another one.
