@@ -3,8 +3,8 @@
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
-# Tests wait for servers more than they compute, so there are more of them than cores.
-WORKERS ?= 4
+# Tests wait for servers at least as long as they compute: with one for each core, half of the time would be lost.
+WORKERS ?= 6
 # Hundreds of processes that tests start need not compile the same source each.
 unexport PYTHONDONTWRITEBYTECODE
 

@@ -57,7 +57,7 @@ class ModelHandler(BaseHTTPRequestHandler):
 @pytest.fixture
 def model() -> Iterator[Model]:
     with Model() as model:
-        thread = Thread(target=model.serve_forever, daemon=True)
+        thread = Thread(target=model.serve_forever, args=(0.01,), daemon=True)
         thread.start()
         yield model
         model.shutdown()

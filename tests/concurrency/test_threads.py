@@ -6,7 +6,7 @@ import time
 
 from antwort.concurrency.threads import WorkerThreads
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 
 
 async def until_ended(threads: set[threading.Thread]) -> None:

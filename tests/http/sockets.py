@@ -16,7 +16,7 @@ from antwort.types import JSON
 
 __all__ = ["Socket", "address", "socket"]
 
-PATIENCE = 20
+PATIENCE = 60
 TERMINAL = {"response.completed", "response.incomplete", "response.failed"}
 
 

@@ -54,7 +54,7 @@ class Pieces:
 
 
 async def begun(client: Http1Client) -> Http1Connection:
-    return await client.exchange(REQUEST, connect_timeout=5, silence=GUARD)
+    return await client.exchange(REQUEST, connect_timeout=60, silence=GUARD)
 
 
 async def test_pieces_are_taken_by_the_event_loop_itself_in_the_context_of_whoever_waits() -> None:

@@ -128,7 +128,7 @@ def test_a_process_whose_first_thread_has_ended_is_ended_with_its_group() -> Non
             while "State:\tZ" not in Path(f"/proc/{process.pid}/status").read_text():
                 assert process.poll() is None
             group.remove()
-            assert not groups.controllers or process.wait(10) == -signal.SIGKILL
+            assert not groups.controllers or process.wait(60) == -signal.SIGKILL
         finally:
             process.kill()
             group.remove()

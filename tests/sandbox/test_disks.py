@@ -831,7 +831,7 @@ async def test_the_event_loop_goes_on_while_others_ask_a_file_system_that_does_n
     def ask() -> bool:
         with things._sandbox._claims._changing:
             asking.set()
-            return went_on.wait(10)
+            return went_on.wait(60)
 
     async with opened(tmp_path) as things:
         using = things.in_use(lambda: things.at("one"))

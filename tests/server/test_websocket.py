@@ -24,6 +24,9 @@ from antwort.testing import Gate, Turn, call, turn
 from antwort.types import JSON
 
 KEYS = {"api_keys": [{"id": name, "key": f"secret-{name}", "tenant": name} for name in ("a", "b")]}
+PATIENCE = 60.0
+PAUSE = 0.005
+"""Seconds between two looks: who looks all the time keeps the server, which is in this process, from its work."""
 
 
 def bearer(key: str) -> dict[str, str]:
@@ -46,9 +49,10 @@ def only_connection(stage: Served) -> Connection:
     """Return the connection that is open, or will be in a moment: a client knows before the server is done with it."""
     websockets = stage.server.app._websockets
     assert websockets is not None
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while not (found := list(websockets._open)):
         assert time.monotonic() < deadline, "there is no connection"
+        time.sleep(PAUSE)
     (connection,) = found
     return connection
 
@@ -62,7 +66,7 @@ def in_server(stage: Served, work: Any) -> None:
         happened.set()
 
     stage.server.loop.call_soon_threadsafe(run)
-    assert happened.wait(20)
+    assert happened.wait(PATIENCE)
 
 
 # --- the handshake ---------------------------------------------------------------------------------------------------
@@ -144,7 +148,7 @@ def test_pages_of_other_sites_may_not_connect(
         for origin in taken:
             given = None if origin is None else Origin(origin.replace("{host}", host))
             with connect(address(stage), origin=given, proxy=None) as connection:
-                assert connection.ping().wait(20), origin
+                assert connection.ping().wait(PATIENCE), origin
         for origin in refused_origins:
             status, error, _ = refused(stage, origin=Origin(origin.replace("{host}", host)))
             assert (status, error["code"]) == (403, "origin_not_allowed"), origin
@@ -224,7 +228,7 @@ def test_each_request_counts_and_so_does_the_handshake(tmp_path: Path) -> None:
         assert (status, error["code"]) == (429, "rate_limit_exceeded")
         assert int(headers["retry-after"]) >= 1
         with socket(stage, bearer("secret-b")) as other:
-            assert other.connection.ping().wait(20)
+            assert other.connection.ping().wait(PATIENCE)
 
 
 def test_requests_that_are_refused_count_too(tmp_path: Path) -> None:
@@ -313,10 +317,10 @@ def test_a_message_that_is_too_large_ends_the_connection(tmp_path: Path) -> None
 def test_pings_are_answered(tmp_path: Path) -> None:
     gate = Gate()
     with served(tmp_path, [turn("One", wait_for=gate)]) as stage, socket(stage) as client:
-        assert client.connection.ping().wait(20)
+        assert client.connection.ping().wait(PATIENCE)
         client.create()
         gate.wait_reached()
-        assert client.connection.ping().wait(20)
+        assert client.connection.ping().wait(PATIENCE)
         gate.open()
         assert client.answer().text == "One"
 
@@ -324,7 +328,7 @@ def test_pings_are_answered(tmp_path: Path) -> None:
 def raw_handshake(stage: Served) -> sockets.socket:
     """Open a connection with a client that knows nothing but the handshake."""
     host, port = urlsplit(stage.server.url).netloc.split(":")
-    raw = sockets.create_connection((host, int(port)), timeout=20)
+    raw = sockets.create_connection((host, int(port)), timeout=PATIENCE)
     key = base64.b64encode(os.urandom(16)).decode()
     head = (
         f"GET /v1/responses HTTP/1.1\r\nhost: {host}\r\nupgrade: websocket\r\nconnection: upgrade\r\n"
@@ -382,9 +386,10 @@ def wait_until_paused(stage: Served) -> None:
     """Wait until the server has stopped writing to its only connection."""
     connection = only_connection(stage)
     protocol: Any = connection._send.__self__  # type: ignore[attr-defined]
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + PATIENCE
     while protocol.writable.is_set():
         assert time.monotonic() < deadline, "the server writes on and on"
+        time.sleep(PAUSE)
 
 
 # --- the end ---------------------------------------------------------------------------------------------------------
@@ -425,7 +430,7 @@ def test_a_response_that_outlasts_the_stopping_server_is_cancelled_politely(tmp_
 
 
 def metric(stage: Served, name: str) -> float:
-    page = httpx.get(f"{stage.server.url}/metrics", timeout=20).text
+    page = httpx.get(f"{stage.server.url}/metrics", timeout=PATIENCE).text
     (line,) = [line for line in page.splitlines() if line.startswith(name + " ")]
     return float(line.rpartition(" ")[2])
 
@@ -437,9 +442,9 @@ def test_connections_and_frames_are_counted(tmp_path: Path) -> None:
             assert metric(stage, "antwort_websocket_connections") == 1
             assert metric(stage, 'antwort_websocket_frames_total{direction="received"}') == 1
             assert metric(stage, 'antwort_websocket_frames_total{direction="sent"}') == len(events)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + PATIENCE
         while metric(stage, "antwort_websocket_connections") and time.monotonic() < deadline:
-            pass
+            time.sleep(PAUSE)
         assert metric(stage, "antwort_websocket_connections") == 0
 
 

@@ -45,8 +45,8 @@ def asked(stage: Served, number: int = 1) -> list[JSON]:
 
 
 def patience() -> Iterator[None]:
-    """Give chances to look again, for half a minute."""
-    end = time.monotonic() + 30
+    """Give chances to look again, for two minutes."""
+    end = time.monotonic() + 120
     while time.monotonic() < end:
         yield
         time.sleep(0.01)

@@ -56,7 +56,7 @@ def listening(*answers: int) -> Iterator[Listener]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     listener.url = f"http://127.0.0.1:{server.server_port}/questions"
-    thread = threading.Thread(target=server.serve_forever)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
         yield listener

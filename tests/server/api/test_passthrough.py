@@ -116,7 +116,7 @@ def recording(
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         recorder.url = f"http://127.0.0.1:{server.server_port}/v1"
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield recorder
@@ -619,7 +619,7 @@ async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() ->
 
     scope = {"type": "http", "method": "POST", "path": "/", "headers": [], CONTEXT: Context("acme")}
     serving = asyncio.ensure_future(endpoints.chat_completions(scope, receive, send))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         await full.wait()
     for _ in range(20):
         await asyncio.sleep(0)

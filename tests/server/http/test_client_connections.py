@@ -28,7 +28,7 @@ from antwort.server.http.client_connections import CommonState, Connections
 from antwort.server.http.protocol import HttpProtocol
 from antwort.testing import RunningApp, running
 
-PATIENCE = 30.0
+PATIENCE = 60.0
 MUCH = 4 * 1024**2
 """Bytes that are far more than any limit here."""
 GIVING_UP = 4 * MUCH

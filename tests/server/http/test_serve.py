@@ -55,7 +55,7 @@ async def _stopped(
         if answered:
             app.answer.set()
         read = await asyncio.wait_for(reader.read(), 30)
-        await asyncio.wait_for(serving, 30)
+        await asyncio.wait_for(serving, 60)
         writer.close()
         with pytest.raises(ConnectionRefusedError):
             await asyncio.open_connection("127.0.0.1", port)
@@ -78,7 +78,7 @@ def test_a_request_that_takes_too_long_is_cut_off(caplog: pytest.LogCaptureFixtu
 
 def test_who_is_in_a_hurry_and_says_it_twice_waits_for_no_request() -> None:
     async def stopped() -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await _stopped(ServerConfig(shutdown_timeout=3600.0), hurried=True)
 
     assert asyncio.run(stopped()) == b""
@@ -86,7 +86,7 @@ def test_who_is_in_a_hurry_and_says_it_twice_waits_for_no_request() -> None:
 
 def test_a_third_signal_does_not_take_the_hurry_back() -> None:
     async def stopped() -> bytes:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             return await _stopped(ServerConfig(shutdown_timeout=3600.0), hurried=True, told_again=True)
 
     assert asyncio.run(stopped()) == b""
@@ -114,7 +114,7 @@ def test_a_client_that_does_not_read_cannot_keep_a_server_from_ending(monkeypatc
             writer.write(REQUEST)
             await asyncio.sleep(0.1)
             server.stop()
-            await asyncio.wait_for(serving, 10)
+            await asyncio.wait_for(serving, 60)
             writer.transport.abort()
 
     monkeypatch.setattr(asyncio.Server, "wait_closed", wait_for_connections)
@@ -137,7 +137,7 @@ def test_a_connection_that_is_made_when_the_server_stops_already_does_not_keep_i
                 server.stop()
                 await asyncio.sleep(0.1)
                 app.answer.set()
-                await asyncio.wait_for(serving, 10)
+                await asyncio.wait_for(serving, 60)
             read = await reader.read()
             writer.close()
             return read

@@ -53,7 +53,7 @@ async def test_a_silent_stream_gives_signs_of_life_and_a_stuck_one_does_not_stop
         await stream.open()
     stuck.reading.clear()
     with heartbeats.watching(streams[0]), heartbeats.watching(streams[1]):
-        await asyncio.wait_for(alive.beaten_thrice.wait(), 10)
+        await asyncio.wait_for(alive.beaten_thrice.wait(), 60)
     assert stuck.body == b""
     stuck.reading.set()
     await asyncio.sleep(0.05)
