@@ -77,7 +77,7 @@ async def test_code_that_takes_all_it_may_on_a_small_disk_makes_no_request_of_ot
     async with serving(tmp_path) as (disk, greedy, other):
         taking = asyncio.create_task(greedy.shell("head -c 230M /dev/zero > all"))
         answers = [await other.ask("Hello.")]
-        while not taking.done():
+        while not taking.done() and len(answers) < 100:  # they take room, too
             answers.append(await other.ask("Hello."))
         assert "[no room: a workspace holds at most 104,857,600 bytes" in await taking
         assert disk.free() > SIZE - LIMIT * 1.1 - 20 * MB

@@ -45,6 +45,8 @@ IMAGE = ".disk"
 _BLOCK = 512
 _TRIES, _PAUSE = 20, 0.05
 """How often something is tried that another process is about to give back, and seconds in between."""
+_UNMOUNTING = 10.0
+"""Seconds that the kernel may take to unmount an image: it writes to a disk first, which others may keep busy."""
 _UNSERVED = frozenset({errno.ENOTCONN, errno.ECONNABORTED})
 """What is told of a file system whose program has ended."""
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -261,11 +263,12 @@ class Images(DiskKind):
 
     def _becomes_free(self, image: Path) -> bool:
         """Tell whether an image is mounted nowhere, or not for much longer: the kernel takes its time to unmount it."""
-        for _ in range(_TRIES):
-            if not self._is_mounted(image):
-                return True
+        late = time.monotonic() + _UNMOUNTING
+        while self._is_mounted(image):
+            if time.monotonic() > late:
+                return False
             time.sleep(_PAUSE)
-        return False
+        return True
 
     @abstractmethod
     def _mount(self, image: Path, folder: Path, opened: int) -> None:
