@@ -4,6 +4,7 @@ import json
 import os
 import platform
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,7 @@ from tests.http.sdk import Served
 from tests.support.postgres import on_one_store
 
 from antwort.testing import ScriptServer, call, turn
+from antwort.types import JSON
 
 _PATIENCE = 120.0
 _ARCH = {"aarch64": "arm64", "x86_64": "x64"}[platform.machine()]
@@ -36,7 +38,14 @@ class Codex:
     """Codex in a folder of its own."""
 
     def __init__(
-        self, served: Served, folder: Path, *, websocket: bool = False, model: str = "scripted", **settings: Any
+        self,
+        served: Served,
+        folder: Path,
+        *,
+        websocket: bool = False,
+        model: str = "scripted",
+        mcp: JSON | None = None,
+        **settings: Any,
     ) -> None:
         self.project = folder / "project"
         self._home = folder / "home"
@@ -53,6 +62,8 @@ class Codex:
         }
         config = [f'model = "{model}"', 'model_provider = "antwort"', *lines, "[model_providers.antwort]"]
         config += [f"{name} = {json.dumps(value)}" for name, value in provider.items()]
+        if mcp is not None:
+            config += ["[mcp_servers.antwort]", *(f"{name} = {json.dumps(value)}" for name, value in mcp.items())]
         (self._home / "config.toml").write_text("\n".join(config))
 
     def run(self, *arguments: str) -> list[Any]:
@@ -171,3 +182,22 @@ def test_it_compacts_what_has_become_too_long(stage: Stage, folder: Path, websoc
         items = codex.run("resume", "--last", "Second question.")
     assert messages(items) == ["Second answer."]
     assert "A summary." in str(served.bodies[-1])
+
+
+@pytest.mark.parametrize("way", ["http", "stdio"])
+def test_antwort_is_its_mcp_server(stage: Stage, folder: Path, way: str) -> None:
+    steps = [turn(calls=[call("mcp__antwort__calculate", expression="6*7")]), turn("42.")]
+    with stage(*steps) as served:
+        mcp: JSON = {"url": f"{served.server.url}/mcp", "bearer_token_env_var": "ANTWORT_KEY"}
+        if way == "stdio":
+            options = ["--no-probe", "--data-dir", str(folder / "data")]
+            mcp = {"command": sys.executable, "args": ["-m", "antwort", "mcp", *options]}
+        mcp |= {"default_tools_approval_mode": "approve", "startup_timeout_sec": 60, "required": True}
+        codex = Codex(served, folder, mcp=mcp)
+        items = codex.run("What is 6*7?")
+        calls = [item for item in items if item["type"] == "mcp_tool_call"]
+        assert [(item["server"], item["tool"], item["status"]) for item in calls] == [
+            ("antwort", "calculate", "completed")
+        ]
+        assert calls[0]["result"]["content"][0]["text"] == "42"
+        assert messages(items) == ["42."]

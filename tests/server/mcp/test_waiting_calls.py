@@ -120,4 +120,11 @@ def test_who_cannot_ask_is_told_so(face: Face) -> None:
     RAN.clear()
     assert "cannot ask for one" in first_text(face.post(call("forget", what="all")))
     assert "a call like this cannot" in first_text(face.post(call("ask", question="Which?")))
+    for name, said in (("forget", {"what": "all"}), ("ask", {"question": "Which?"})):
+        body = request("tools/call", name=name, arguments=said, _meta=STATELESS_META)
+        headers = {"mcp_protocol_version": "2026-07-28", "mcp_method": "tools/call", "mcp_name": name}
+        refused = face.post(body, **headers)
+        error = refused.json()["error"]
+        assert (refused.status_code, error["code"]) == (400, -32021)
+        assert error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}}}
     assert RAN == []

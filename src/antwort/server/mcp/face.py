@@ -25,6 +25,7 @@ from antwort.server.mcp.messages import (
     STATELESS,
     RpcError,
     RpcMessage,
+    cannot_ask,
     notification,
 )
 from antwort.server.mcp.respond_tool import RESPOND, RespondTool
@@ -150,7 +151,7 @@ class McpFace:
         if answer is not None and not answer.approved:
             result = answer.result()
         else:
-            work = self._run(call, arguments, is_approved=answer is not None, can_ask=caller.can_ask(message))
+            work = self._run(call, arguments, caller, is_approved=answer is not None, can_ask=caller.can_ask(message))
             with self._limits.making(caller.ctx.tenant):
                 result = await self._cancellable(work, message, caller)
             notes.close()
@@ -164,8 +165,13 @@ class McpFace:
         """Tell whether the name of the tool that makes responses is its own."""
         return ctx.grants(RESPONSES_WRITE) and RESPOND not in self._engine.planner.functions(ctx)
 
-    async def _run(self, call: DirectCall, arguments: JSON, *, is_approved: bool, can_ask: bool) -> ToolResult:
+    async def _run(
+        self, call: DirectCall, arguments: JSON, caller: RpcCaller, *, is_approved: bool, can_ask: bool
+    ) -> ToolResult:
         name = call.target.name
+        waits = call.needs_approval or (call.target.spec is not None and call.target.spec.suspends)
+        if waits and caller.is_stateless and not can_ask:
+            raise cannot_ask(name)
         if not call.needs_approval or is_approved:
             return await call.run(arguments, can_wait=can_ask)
         if can_ask:

@@ -28,6 +28,7 @@ INVALID_PARAMS = -32602
 INTERNAL_ERROR = -32603
 CANCELLED = -32000
 HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
 UNSUPPORTED_VERSION = -32022
 _STATUSES = {METHOD_NOT_FOUND: 404, INTERNAL_ERROR: 200, CANCELLED: 200}
 
@@ -113,6 +114,12 @@ def unsupported(version: object) -> RpcError:
     known = [STATELESS, *GREETED]
     message = f"The version '{str(version)[:40]}' of the protocol is not spoken here; {', '.join(known)} are."
     return RpcError(UNSUPPORTED_VERSION, message, {"supported": known, "requested": str(version)[:40]})
+
+
+def cannot_ask(name: str) -> RpcError:
+    """Return the error for a call that waits for somebody whom its client cannot ask."""
+    message = f"A call of '{name}' waits for the user, and this client says of itself no 'elicitation'."
+    return RpcError(MISSING_CAPABILITY, message, {"requiredCapabilities": {"elicitation": {"form": {}}}})
 
 
 def notification(method: str, params: JSON) -> JSON:
