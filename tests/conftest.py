@@ -21,6 +21,7 @@ from tests.support.compiled import compile_for_workers
 from tests.support.memory import memory_folder
 from tests.support.postgres import (
     database_url,
+    postgres_programs,
     postgres_server,
     postgres_template,
     postgres_url,
@@ -45,6 +46,7 @@ from antwort.sandbox.process import SandboxProcess
 __all__ = [
     "bucket",
     "database_url",
+    "postgres_programs",
     "postgres_server",
     "postgres_template",
     "postgres_url",

@@ -26,6 +26,7 @@ __all__ = [
     "PostgresServer",
     "database_url",
     "on_one_store",
+    "postgres_programs",
     "postgres_server",
     "postgres_template",
     "postgres_url",
@@ -57,7 +58,7 @@ class PostgresServer:
             tempfile.mkdtemp(prefix="antwort-postgres-", dir=memory_folder())
         )  # short: the path of a socket must be
         self._data = self.folder / "data"
-        self._programs = binaries(self.folder)
+        self.programs = binaries(self.folder)
         self._names = (f"database_{number}" for number in itertools.count())
         self.folder.chmod(0o755)
         if os.geteuid() == 0:
@@ -134,7 +135,7 @@ class PostgresServer:
     def _run(self, program: str, *arguments: str) -> None:
         options = {"user": USER, "group": "nogroup", "extra_groups": ()} if os.geteuid() == 0 else {}
         subprocess.run(
-            [str(self._programs / program), "-D", str(self._data), *arguments],
+            [str(self.programs / program), "-D", str(self._data), *arguments],
             check=True,
             cwd=self.folder,
             stdin=subprocess.DEVNULL,
@@ -179,6 +180,13 @@ def postgres_template(postgres_server: PostgresServer) -> str:
     url = postgres_server.create()
     upgrade(url)
     return PostgresServer.name(url)
+
+
+@pytest.fixture
+def postgres_programs(monkeypatch: pytest.MonkeyPatch, postgres_server: PostgresServer) -> Path:
+    """Have the programs for clients of this version of the server found, `pg_dump` and others."""
+    monkeypatch.setenv("PATH", str(postgres_server.programs), prepend=os.pathsep)
+    return postgres_server.programs
 
 
 @pytest.fixture

@@ -35,6 +35,10 @@ COMMANDS = {
     "providers": Lazy("antwort.cli.functions:providers", "List what brings functions."),
     "keys": Lazy("antwort.cli.keys:keys", "Create, list and revoke API keys."),
     "db": Lazy("antwort.cli.db:db", "Look after the database."),
+    "backup": Lazy(
+        "antwort.cli.backup:backup", "Write all that the server keeps to one file, FILE; a server may be running."
+    ),
+    "restore": Lazy("antwort.cli.backup:restore", "Bring back what 'antwort backup' wrote to FILE."),
     "new": Lazy("antwort.cli.new:new", "Start something of your own from a template."),
     "testing": Lazy("antwort.cli.testing:testing", "Help with tests."),
 }

@@ -26,7 +26,7 @@ def current(url: str) -> str | None:
     """Return the revision of a database; None if it is new."""
     address = PostgresAddress.of(url)
     with config_errors(address), closing(connect(address)) as connection:
-        return _revision(connection, address)
+        return revision_of(connection, address)
 
 
 def prepare(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
@@ -39,7 +39,7 @@ def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
     """Create the tables, or bring older ones to the newest revision."""
     address = PostgresAddress.of(url)
     with config_errors(address), closing(connect(address)) as connection:
-        if needs_upgrade(_revision(connection, address), embedded=True, where=str(address), migrations=migrations):
+        if needs_upgrade(revision_of(connection, address), embedded=True, where=str(address), migrations=migrations):
             connection.autocommit = False
             revisions = importlib.import_module("antwort.storage.schema.migrate")
             # Whoever migrates at the same time has to wait there, before it looks at what there is to do.
@@ -47,7 +47,8 @@ def upgrade(url: str, *, migrations: Migrations = MIGRATIONS) -> None:
             revisions.migrate(connection, migrations.folder, url="postgresql+psycopg://", begin=lock)
 
 
-def _revision(connection: PostgresConnection, address: PostgresAddress) -> str | None:
+def revision_of(connection: PostgresConnection, address: PostgresAddress) -> str | None:
+    """Return the revision of a database; None if it has no tables, ConfigError if they are of another program."""
     if connection.info.server_version < OLDEST:
         raise ConfigError(
             f"PostgreSQL {OLDEST // 10000} or newer is needed, and this is {connection.info.server_version // 10000}.",

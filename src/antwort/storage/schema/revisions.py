@@ -38,6 +38,11 @@ def head(migrations: Migrations = MIGRATIONS) -> str:
     return migrations.revisions[-1]
 
 
+def is_known(revision: str | None, migrations: Migrations = MIGRATIONS) -> bool:
+    """Tell whether this version can bring a database of some revision to its own."""
+    return revision in migrations.revisions or revision in EARLY
+
+
 def needs_upgrade(revision: str | None, *, embedded: bool, where: str, migrations: Migrations = MIGRATIONS) -> bool:
     """Tell whether a database is to be upgraded at start; raise ConfigError with the cure if it cannot be used.
 
@@ -49,7 +54,7 @@ def needs_upgrade(revision: str | None, *, embedded: bool, where: str, migration
         return False
     if revision is None:
         return True
-    if revision not in migrations.revisions and revision not in EARLY:
+    if not is_known(revision, migrations):
         raise ConfigError(_unknown(revision, needed), where=where)
     if not embedded:
         raise ConfigError(

@@ -4,14 +4,17 @@ One that is up to date, and a new one, are dealt with in a few milliseconds. Onl
 makes Alembic be imported.
 """
 
+import errno
 import importlib
+import os
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from antwort.errors import ConfigError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations, head, needs_upgrade
-from antwort.storage.sqlite.connection import config_errors, connect, create_file, primary_code
+from antwort.storage.sqlite.connection import config_errors, connect, create_file, found_disk_full, primary_code
 
 
 def current(path: Path) -> str | None:
@@ -71,6 +74,62 @@ def _revision(database: sqlite3.Connection, path: Path) -> str | None:
         "The database belongs to another program: it has tables, but no revision of antwort. Use another file.",
         where=str(path),
     )
+
+
+COPY = "antwort.db"
+"""The name of a copy."""
+_PAGES = 4096
+"""Pages that are copied between two words about it."""
+
+
+@contextmanager
+def snapshot(path: Path) -> Iterator["SqliteSnapshot"]:
+    """Keep a database as it is at this moment, to be copied; others go on writing, which makes its log grow."""
+    with config_errors(path):
+        opened = connect(path)
+    with closing(opened) as database:
+        with config_errors(path):
+            database.execute("BEGIN")  # as long as it lasts a copy has neither to begin anew nor to hurry
+            revision = _revision(database, path)
+        yield SqliteSnapshot(database, path, revision)
+
+
+class SqliteSnapshot:
+    """A database as it was at a moment."""
+
+    kind = "sqlite"
+
+    def __init__(self, database: sqlite3.Connection, path: Path, revision: str | None) -> None:
+        self._database = database
+        self._path = path
+        self.revision = revision
+        self.details: dict[str, object] = {}
+
+    def write(self, folder: Path, tell: Callable[[int], None]) -> Path:
+        """Write it into a folder as a file of its own, and see that the file is sound. This may take long."""
+        copy = folder / COPY
+        create_file(copy)
+        size = int(self._database.execute("PRAGMA page_size").fetchone()[0])
+        try:
+            with closing(connect(copy)) as target:
+                self._database.backup(target, pages=_PAGES, progress=lambda _, left, all_: tell((all_ - left) * size))
+        except sqlite3.Error as error:
+            if found_disk_full(error):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(copy)) from error
+            raise
+        check(copy, where=self._path)
+        return copy
+
+
+def check(path: Path, *, where: Path | None = None) -> None:
+    """Read all of a database; ConfigError if it is damaged. It leaves one file, with nothing beside it."""
+    with config_errors(where or path), closing(connect(path)) as database:
+        found = str(database.execute("PRAGMA quick_check(1)").fetchone()[0])
+        if found != "ok":
+            raise ConfigError(
+                f"The database is damaged ({found.splitlines()[0]}). Restore it from a backup.",
+                where=str(where or path),
+            )
 
 
 def vacuum(path: Path) -> tuple[int, int]:

@@ -31,6 +31,7 @@ from antwort.providers.file_search.vectors.embedded import backend as embedded
 from antwort.providers.file_search.vectors.embedded.backend import Embedded, EmbeddedInUse
 from antwort.providers.file_search.vectors.embedded.keywords import KeywordScope, KeywordSearch
 from antwort.providers.file_search.vectors.embedded.open_collections import OpenCollections, config
+from antwort.storage.in_place import standing_still
 
 
 def process_of(backend: VectorDatabase) -> int:
@@ -89,6 +90,41 @@ async def test_it_is_all_there_after_a_restart(backend: Embedded, tmp_path: Path
     assert await again.dimensions(STORE) == 4
     assert ids(await again.search(STORE, Query(TENANT, text="kept"))) == [1]
     await again.close()
+
+
+async def test_it_is_all_there_in_a_copy_that_is_made_while_it_stands_still(backend: Embedded, tmp_path: Path) -> None:
+    folder = tmp_path / "vectors"
+    written, news = 0, asyncio.Condition()
+
+    async def write() -> None:
+        nonlocal written
+        while True:
+            await backend.upsert(STORE, [chunk(written, f"word{written}"), chunk(written + 1, f"word{written + 1}")])
+            written += 2
+            async with news:
+                news.notify_all()
+
+    def copy(target: Path) -> int:
+        with standing_still([folder]):
+            shutil.copytree(folder, target)
+            return written
+
+    writing = asyncio.create_task(write())
+    copies = {}
+    for number in range(5):
+        async with news:
+            await news.wait_for(lambda most=20 * (number + 1): written >= most)  # type: ignore[misc]
+        copies[number] = await asyncio.to_thread(copy, tmp_path / f"copy-{number}")
+        assert not writing.done()
+    writing.cancel()
+    for number, least in copies.items():
+        copied = Embedded(tmp_path / f"copy-{number}")
+        found = (await copied.count(STORE, tenant=TENANT)).chunks
+        assert found % 2 == 0
+        assert found >= least
+        for one in range(0, found, 7):
+            assert ids(await copied.search(STORE, Query(TENANT, text=f"word{one}"))) == [one]
+        await copied.close()
 
 
 async def test_a_second_process_is_told_who_owns_it(backend: Embedded, tmp_path: Path) -> None:
@@ -192,7 +228,7 @@ async def test_a_folder_that_is_removed_has_one_owner(backend: Embedded, tmp_pat
         await backend.create_collection(STORE, 4)
     assert await second.collections() == [OTHER]
     await second.close()
-    assert sorted(path.name for path in folder.iterdir()) == [OTHER, "lock", "place"]
+    assert sorted(path.name for path in folder.iterdir()) == [OTHER, "in-place.lock", "lock", "place"]
 
 
 async def test_a_folder_of_another_server_is_not_written_to(backend: Embedded, tmp_path: Path) -> None:
@@ -286,7 +322,7 @@ async def test_what_a_crash_left_half_done_is_no_collection(backend: Embedded, t
     (folder / f"{OTHER}.new" / "segments").mkdir(parents=True)
     (folder / f"{OTHER}.old" / "wal").mkdir(parents=True)
     assert await backend.collections() == [STORE]
-    assert sorted(path.name for path in folder.iterdir()) == [STORE, "lock", "place"]
+    assert sorted(path.name for path in folder.iterdir()) == [STORE, "in-place.lock", "lock", "place"]
     await backend.create_collection(OTHER, 4)
     assert await backend.collections() == [OTHER, STORE]
 

@@ -1,11 +1,15 @@
 """The folder of the embedded database: its name, and the lock of the process that owns it."""
 
+import contextlib
 import fcntl
 import os
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 _PAUSE = 0.02
+_IN_PLACE = "in-place.lock"
+"""Who copies the folder has a lock on this file: the files are changed in place."""
 
 
 def ensure_folder_name(folder: Path, name: str) -> str:
@@ -62,3 +66,20 @@ class FolderLock:
             os.close(self._handle)
             return False
         return True
+
+
+class InPlace:
+    """The lock of who changes files in place: who makes a backup keeps it for a moment, to copy them."""
+
+    def __init__(self, folder: Path) -> None:
+        flags = os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._handle = os.open(folder / _IN_PLACE, flags, 0o600)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """Wait until nobody copies the files, and let nobody do so meanwhile."""
+        fcntl.flock(self._handle, fcntl.LOCK_SH)
+        try:
+            yield
+        finally:
+            fcntl.flock(self._handle, fcntl.LOCK_UN)

@@ -19,7 +19,7 @@ from typing import Any, BinaryIO
 import msgspec
 import qdrant_edge as edge
 
-from antwort.providers.file_search.vectors.embedded.folder import FolderLock
+from antwort.providers.file_search.vectors.embedded.folder import FolderLock, InPlace
 from antwort.providers.file_search.vectors.embedded.keywords import (
     LANGUAGES,
     STEMMED,
@@ -390,16 +390,21 @@ def _serve(folder: Path, requests: BinaryIO, answers: BinaryIO) -> None:
     if not lock.take(_LOCK_SECONDS):
         send({"error": "locked"})
         return
+    changing = InPlace(folder)
     worker = DatabaseWorker(folder)
-    worker.tidy()
+    with changing.held():
+        worker.tidy()
     send({"value": "ready"})
     while len(head := requests.read(4)) == 4:
         request = requests.read(struct.unpack(">I", head)[0])
         if not lock.is_held():
             send({"ended": "its folder was removed, or replaced, while it was in use"})
             raise _FolderLostError
-        send(worker.answer(decoder.decode(request)))
-    worker.close()
+        with changing.held():
+            answer = worker.answer(decoder.decode(request))
+        send(answer)
+    with changing.held():
+        worker.close()
 
 
 if __name__ == "__main__":
