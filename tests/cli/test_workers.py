@@ -302,7 +302,7 @@ def test_a_worker_that_stands_still_while_it_starts_is_replaced(
     two_workers: TwoWorkers, plugin: Plugin, config: Write, when: str
 ) -> None:
     plugin("hanging", HANGING)
-    config("server:\n  worker_timeout: 3\nfunctions:\n  start_timeout: 4\n")
+    config("server:\n  worker_timeout: 6\nfunctions:\n  start_timeout: 4\n")
     server, url = two_workers("--plugins-dir", "plugins", "--log-level", "warning")
     Path(when).touch()
     first = workers_of(server)[0]
@@ -311,7 +311,7 @@ def test_a_worker_that_stands_still_while_it_starts_is_replaced(
     pid = said[1].partition("process ")[2].partition(",")[0]
     assert said == [
         f"worker 0, process {first}, was killed by SIGKILL; it is started again at once",
-        f"worker 0, process {pid}, gives no sign of life for 7 s while it starts; it is killed",
+        f"worker 0, process {pid}, gives no sign of life for 10 s while it starts; it is killed",
         f"worker 0, process {pid}, was killed by SIGKILL; it is started again in 0.5 s",
     ]
     assert {answer.status_code for answer in asyncio.run(ask(url, 20))} == {200}

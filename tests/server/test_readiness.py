@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,9 @@ from antwort import Antwort
 from antwort.config import Config
 from antwort.storage.sql.store import Store
 from antwort.testing import RunningApp, running
+
+PAUSE = 0.005
+"""Seconds between two looks: who looks all the time keeps the server, which is in this process, from its work."""
 
 PASSWORD = "hunter22"
 
@@ -38,7 +42,7 @@ def get(server: RunningApp, path: str) -> httpx.Response:
 def until_ready(server: RunningApp) -> httpx.Response:
     """Ask as whoever probes does, again and again."""
     while (answer := get(server, "/readyz")).status_code != 200:
-        pass
+        time.sleep(PAUSE)
     return answer
 
 
@@ -125,7 +129,7 @@ def test_tables_that_are_gone_are_noticed(tmp_path: Path, postgres_server: Postg
 def assert_not_ready(server: RunningApp, why: str, cure: str = "") -> None:
     """Ask again and again: whether the store can be written is asked once a second at most."""
     while (answer := get(server, "/readyz")).status_code == 200 or answer.text.count("within 2 seconds"):
-        pass
+        time.sleep(PAUSE)
     assert_names_the_store(answer, f"The database cannot be used now: {why}.{cure}")
 
 

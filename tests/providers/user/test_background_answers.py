@@ -1,6 +1,7 @@
 """Questions of background responses, answered as those of others are: by a request that names the response before."""
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -161,7 +162,7 @@ def test_approving_needs_the_scope_to_call_functions_and_answering_does_not(tmp_
         body = {"model": "scripted", "input": "Go!", "background": True}
         response_id = stage.request("POST", "/responses", json=body, headers=every).json()["id"]
         while len(found := stage.request("GET", "/questions", headers=every).json()["data"]) < 2:
-            pass
+            time.sleep(0.005)
         request_id = next(question["id"] for question in found if question["kind"] == "approval")
         verdict = {"type": "mcp_approval_response", "approval_request_id": request_id, "approve": True}
         with pytest.raises(openai.PermissionDeniedError, match="functions:call"):
@@ -282,7 +283,7 @@ def test_a_response_of_another_tenant_is_one_that_there_is_not(tmp_path: Path) -
         body = {"model": "scripted", "input": "Go!", "background": True}
         response_id = stage.request("POST", "/responses", json=body, headers=mine).json()["id"]
         while not stage.request("GET", "/questions", headers=mine).json()["data"]:
-            pass
+            time.sleep(0.005)
         errors = []
         for name in (response_id, "resp_0123"):
             with pytest.raises(openai.BadRequestError) as caught:
