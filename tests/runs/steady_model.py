@@ -16,6 +16,7 @@ from typing import Any
 from aiohttp import web
 
 from antwort.server.http.serve import bind, url_of
+from antwort.testing.script_server import end
 from antwort.types import JSON
 
 PAUSE = 0.01
@@ -115,7 +116,7 @@ async def _served(sock: socket.socket) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        await runner.cleanup()
+        await end(runner)
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
+from antwort.testing.script_server import end
 from antwort.types import JSON
 
 
@@ -40,4 +41,4 @@ async def parrot() -> AsyncIterator[str]:
         await site.start()
         yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
     finally:
-        await runner.cleanup()
+        await end(runner)

@@ -1,7 +1,10 @@
 import base64
+import gc
 import http.client
 import json
+import socket
 import struct
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -377,3 +380,22 @@ def test_what_chat_completions_cannot_carry_is_left_out() -> None:
             assert "Hi." in found
             assert "So." not in found
             assert "x1" not in found
+
+
+def test_the_connection_of_a_client_that_does_not_read_ends_with_the_server() -> None:
+    server = ScriptServer([turn(["much " * 20_000] * 200)])
+    server.start()
+    try:
+        address, body = urlsplit(server.url), json.dumps({**ASK, "stream": True}).encode()
+        assert address.hostname is not None
+        with socket.create_connection((address.hostname, address.port or 0), timeout=60) as client:
+            head = f"POST /v1/chat/completions HTTP/1.1\r\nhost: x\r\ncontent-length: {len(body)}\r\n"
+            client.sendall(f"{head}content-type: application/json\r\n\r\n".encode() + body)
+            assert client.recv(12) == b"HTTP/1.1 200"
+            server.stop()
+            with warnings.catch_warnings(record=True) as complaints:
+                warnings.simplefilter("always")
+                gc.collect()
+    finally:
+        server.stop()
+    assert [str(one.message) for one in complaints] == []

@@ -267,7 +267,7 @@ class ScriptServer:
                 await leave.wait()
             finally:
                 self._leave = None
-                await runner.cleanup()
+                await end(runner)
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
@@ -458,6 +458,21 @@ def _envelope(failure: Failure) -> JSON:
 def _asked(body: Mapping[str, Any]) -> str:
     how = "stream" if body.get("stream") else "json"
     return f"{body.get('model')} {how} {len(body.get('messages') or [])} messages {len(body.get('tools') or [])} tools"
+
+
+async def end(runner: web.AppRunner) -> None:
+    """End a server, and every connection to it: also of a client that does not read, or that comes at this moment."""
+    for site in list(runner.sites):
+        await site.stop()
+    await asyncio.sleep(0)
+    server = runner.server
+    found = [] if server is None else [one.transport for one in server.connections]
+    await runner.cleanup()
+    found += [] if server is None else [one.transport for one in server.connections]
+    for transport in found:
+        if transport is not None:
+            transport.abort()
+    await asyncio.sleep(0)  # it is in the next turn of the loop that they are closed
 
 
 # --- rankings ---------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ from typing import Any
 from aiohttp import web
 
 from antwort.server.http.serve import bind, url_of
+from antwort.testing.script_server import end
 from antwort.types import JSON
 
 PAUSE = 0.05
@@ -130,7 +131,7 @@ def model_server(decide: Decide) -> Iterator[ModelServer]:
             leave = asyncio.Event()
             ready.set_result((model, asyncio.get_running_loop(), leave))
             await leave.wait()
-            await runner.cleanup()
+            await end(runner)
 
     thread = threading.Thread(target=lambda: asyncio.run(main()), name="model-server", daemon=True)
     thread.start()
