@@ -70,6 +70,7 @@ REFUSED: dict[tuple[str, str], str | None] = {
 TAKEN = {
     ("items[0].content", "wrong string"),  # one type of messages has parts only, another one text as well
     ("text.format.no_such_field", "unknown"),
+    ("tools[0].connector_id", "wrong string"),  # it names a server of the operator, whatever it is called
     ("items[0].error", "wrong string"),  # of an MCP call; it was a text before it became an object
 }
 """What the types do not have and is taken all the same, by the end of the place."""
