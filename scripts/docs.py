@@ -106,7 +106,7 @@ def write_file(block: Block, folder: Path) -> Path | None:
 SHOWN_PORT = 8080
 _ID = re.compile(r"\bfile-[0-9a-f]{32,}")
 """The id of a file, another one in every run."""
-_PROGRESS = re.compile(r"^antwort: \d+ of \d+ files; .*\n", re.MULTILINE)
+_PROGRESS = re.compile(r"^antwort: \d+ of \d+ files[,;] .*\n", re.MULTILINE)
 """How far work is that takes longer on a slow machine."""
 
 _OF_A_SHELL = set("|<>&;$`*?~()\\\n")

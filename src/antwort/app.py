@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -36,7 +37,7 @@ from antwort.engine.engine import Engine
 from antwort.engine.planning.input_files import InputFiles
 from antwort.engine.sealing import Sealer, key_of
 from antwort.errors import ConfigError, ServiceUnavailableError, StateError, did_you_mean
-from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs
+from antwort.files import FileLimits, Files, FileSweeper, StoredFiles, open_blobs, why_one_folder
 from antwort.functions import Catalogue, FunctionProvider, FunctionRegistry, FunctionSpec, ToolExecutor
 from antwort.functions.absent import AbsentProviders, SleepingProviders
 from antwort.functions.discovery import (
@@ -56,6 +57,7 @@ from antwort.outbound import Outbound
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
 from antwort.runs.questions import RunQuestions
+from antwort.runs.workers import Sharing, WorkerWatch
 from antwort.sandbox import Sandbox, SandboxRules
 from antwort.sandbox.mounts import MountSpace
 from antwort.server import Parts, build_asgi, build_websockets
@@ -65,6 +67,7 @@ from antwort.server.readiness import ServerState, refuse_unstarted
 from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import Questions
 from antwort.storage.forwarding import LimitedRecords
+from antwort.storage.identities import WorkerIdentities
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
 from antwort.storage.retention import RegularSweep, Sweeper, UnstoredSweeper
 from antwort.storage.sql.store import Store
@@ -121,6 +124,7 @@ class Antwort:
         self._websockets: WebSockets | None = None
         self._sweepers: Sequence[RegularSweep] = ()
         self._started = False
+        self._watch: WorkerWatch | None = None
         given = list(providers)
         configured = self._configured_providers(factories or {}, demo=self._is_demo)
         made = [*given, *(provider for provider, _ in configured)]
@@ -307,9 +311,9 @@ class Antwort:
         opened = contextlib.AsyncExitStack()
         self._watchdog.start()
         try:
-            store = await self._open(opened, scratch=scratch)
+            store = await self._open(opened, recover=recover, scratch=scratch)
             recovered = await self.runs.recover() if recover else 0
-            if recover and self._peers.number == 0:  # one is enough
+            if recover:
                 self._start_sweeps(store)
         except BaseException:
             self._watchdog.close()
@@ -324,11 +328,13 @@ class Antwort:
             logger.info("taking up %d background responses", recovered)
         self.state.phase = "running"
 
-    async def _open(self, opened: contextlib.AsyncExitStack, *, scratch: bool) -> Store:
+    async def _open(self, opened: contextlib.AsyncExitStack, *, recover: bool, scratch: bool) -> Store:
         """Open the store, start the providers on it, and make all that answers; return the store."""
         storage = await opened.enter_async_context(open_temporary() if scratch else open_configured(self.config))
         lasting = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
         store = storage.store
+        letters = await opened.enter_async_context(store.letters())
+        self._watch = await self._join(opened, storage) if recover and store.is_shared else None
         limits = TenantLimits(self.config.limits.per_tenant, store.retention)
         self.values = self._new_values(store, limits)
         opened.callback(self.values.close)
@@ -339,13 +345,39 @@ class Antwort:
         given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
         await self.registry.start(lambda name: given(name, lasting, limits))
         self.engine = self._new_engine(store, sealer)
-        self.runs = LocalRuns(self.engine, limits, self._peers, questions, self.queues)
+        self.runs = LocalRuns(
+            self.engine, limits, self._peers, questions, self.queues, watch=self._watch, letters=letters
+        )
         self.registry.bind(self.values.of, self.runs.agents.of)
         parts = self._parts()
         self._http, self._websockets = build_asgi(parts), build_websockets(parts)
         self._peers.open()
         opened.callback(self._peers.close)
         return store
+
+    async def _join(self, opened: contextlib.AsyncExitStack, storage: Storage) -> WorkerWatch:
+        """Become one of the workers of a database that other servers may share."""
+        identities = WorkerIdentities(self.config.data_dir)
+        after = self.config.engine.takeover_after
+        watch = WorkerWatch(storage.store.workers, identities, number=self._peers.number, lease=after)
+        opened.push_async_callback(watch.close)
+        await watch.join(self._sharing(storage))
+        return watch
+
+    def _leads(self) -> bool:
+        """Tell whether this worker does what one of all on the database has to do."""
+        return self._watch is None or self._watch.leads
+
+    def _sharing(self, storage: Storage) -> Sharing:
+        """Return what keeps servers with different data folders from sharing a database."""
+        local, key = dict(self._alone), self.config.encryption.key
+        if (reason := why_one_folder(storage.bucket, self.config.storage.files)) is not None:
+            local["storage.s3"] = reason
+        if key is None:
+            local["encryption.key"] = "it has drawn a key of its own; set the same encryption.key for all servers"
+            return Sharing(local)
+        digest = hashlib.blake2b(key.get_secret_value().encode(), digest_size=8, person=b"sharing").hexdigest()
+        return Sharing(local, {"encryption.key": digest})
 
     def _new_engine(self, store: Store, sealer: Sealer) -> Engine:
         return Engine.build(
@@ -373,7 +405,7 @@ class Antwort:
             FileSweeper(self.files, settings.sweep),
         )
         for sweeper in self._sweepers:
-            sweeper.start()
+            sweeper.start(self._leads)
 
     @contextlib.asynccontextmanager
     async def providers_only(self, *, rehearsal: bool) -> AsyncIterator[None]:

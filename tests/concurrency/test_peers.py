@@ -89,8 +89,4 @@ async def test_the_only_worker_has_nobody_to_talk_to() -> None:
     alone.tell("greeting", "hello")
     assert await alone.ask("size") == {}
     alone.close()
-    assert (alone.number, alone.count, alone.owns(0), alone.owns(5)) == (0, 1, True, True)
-
-
-def test_what_belonged_to_a_worker_that_is_not_there_any_more_belongs_to_one_that_is(three: list[Peers]) -> None:
-    assert [[peer.owns(number) for peer in three].index(True) for number in range(7)] == [0, 1, 2, 0, 1, 2, 0]
+    assert (alone.number, alone.count) == (0, 1)

@@ -131,6 +131,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "parallel_calls": 16,
             "parallel_recoveries": 16,
             "max_takeovers": 3,
+            "takeover_after": 10.0,
             "outage_patience": 3600.0,
             "max_broken_answers": 5,
             "max_answer_length": 4_000_000,

@@ -42,6 +42,15 @@ async def charge(order: str, ctx: Context) -> str:
     return f"charged {{order}}"
 
 
+@function
+async def ship(order: str, ctx: Context) -> str:
+    """Ship an order, which takes its time."""
+    note("begin", ctx)
+    await asyncio.sleep(2.5)
+    note("end", ctx)
+    return f"shipped {{order}}"
+
+
 @function(idempotent=True)
 async def look_up(key: str, ctx: Context) -> str:
     """Look something up."""
@@ -193,7 +202,7 @@ class ServerProcess:
         assert self._process is None
         store = open_store(Config(data_dir=self.data_dir))
         try:
-            journals = [await store.journal(*run) for run in await store.unfinished()]
+            journals = [await store.journal(run.tenant, run.id) for run in await store.unfinished()]
         finally:
             await store.close()
         calls = [entry.call for journal in journals for entry in journal if entry.call is not None]

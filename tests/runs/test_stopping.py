@@ -109,7 +109,7 @@ class Stage:
                 assert record.status == answer["status"]
             run = await store.get(ANONYMOUS_TENANT, self.run)
             assert run is not None
-            unfinished = await store.unfinished()
+            unfinished = [(left.tenant, left.id) for left in await store.unfinished()]
             assert unfinished == ([] if run.status in OVER else [(ANONYMOUS_TENANT, self.run)])
 
     def wait_for(self, what: Callable[[], object]) -> None:

@@ -160,34 +160,29 @@ def test_of_two_answers_that_two_workers_get_at_once_one_counts(
             assert lint_response(taken.json())["status"] == "completed"
 
 
-async def test_a_worker_that_starts_takes_up_what_belonged_to_its_number_only(
-    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox]
-) -> None:
+async def test_a_worker_that_starts_takes_up_what_nobody_works_on(tmp_path: Path, ready_url: str) -> None:
     storage = {"url": ready_url}
-    runs = []
-    for number in range(3):  # of three workers, all of which stop
-        peers = Peers(number, mailboxes)
-        async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], storage=storage, peers=peers) as app:
-            runs.append(await app.accept())
-    async with embedded(tmp_path, ["Done."], storage=storage, peers=Peers(1, mailboxes[:2])) as app:
-        await app.result(runs[1])
-        assert {run for _, run in await app.store.unfinished()} == {runs[0], runs[2]}
-    async with embedded(tmp_path, ["Done."] * 2, storage=storage, peers=Peers(0, mailboxes[:2])) as app:
-        for run in (runs[0], runs[2]):  # there is no third any more
-            response, _ = await app.result(run)
-            assert response["status"] == "completed"
+    never = [turn("Never.", wait_for=Gate())]
+    async with embedded(tmp_path, never, storage=storage) as first:
+        run = await first.accept()
+        async with embedded(tmp_path, never, storage=storage) as second:  # another identity of the same folder
+            assert second.runs.idle
+            left = await second.accept()
+        async with embedded(tmp_path, ["Done."], storage=storage) as third:
+            await third.result(left)
+            assert [unfinished.id for unfinished in await third.store.unfinished()] == [run]
+    async with embedded(tmp_path, ["Done."], storage=storage) as last:
+        response, _ = await last.result(run)
+        assert response["status"] == "completed"
 
 
-async def test_a_run_that_was_taken_to_be_cancelled_belongs_to_whoever_took_it(
-    tmp_path: Path, ready_url: str, mailboxes: list[Mailbox]
-) -> None:
-    storage = {"url": ready_url}
-    async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], storage=storage) as app:
+async def test_a_run_that_was_taken_to_be_cancelled_belongs_to_whoever_took_it(tmp_path: Path, ready_url: str) -> None:
+    options: JSON = {"storage": {"url": ready_url}, "engine": {"takeover_after": 1.0}}
+    async with embedded(tmp_path, [turn("Never.", wait_for=Gate())], **options) as app:
         run = await app.accept()
-        await app.store.claim(TENANT, run, worker=1)  # and the second worker dies before it has cancelled it
-    async with embedded(tmp_path, [], storage=storage, peers=Peers(0, mailboxes[:2])) as app:
-        assert app.runs.idle
-    async with embedded(tmp_path, ["Done."], storage=storage, peers=Peers(1, mailboxes[:2])) as app:
+        await app.store.claim(TENANT, run, worker="elsewhere-0")  # and that one dies before it has cancelled it
+    async with embedded(tmp_path, ["Done."], **options) as app:
+        assert app.runs.idle  # nobody knows yet whether it is dead
         await app.result(run)
 
 

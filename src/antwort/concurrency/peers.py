@@ -10,6 +10,7 @@ import logging
 import os
 import socket
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,16 @@ _PATIENCE = 2.0
 _END = b"\0"
 _NOT_INHERITED = getattr(socket, "MSG_CMSG_CLOEXEC", 0)
 """Python makes no descriptor that programs inherit, but for those that come in a letter."""
+
+
+class Letters(Protocol):
+    """Short letters between workers. Any of them may be lost."""
+
+    def tell(self, kind: str, text: str) -> None:
+        """Send a letter to all others."""
+
+    def hear(self, kind: str, listener: Callable[[str], None]) -> None:
+        """Have letters of a kind read by somebody."""
 
 
 class Mailbox:
@@ -47,10 +58,6 @@ class Peers:
         self._listeners: dict[bytes, Callable[[str], None]] = {}
         self._answers: dict[bytes, Callable[[], bytes]] = {}
         self._answering: set[asyncio.Task[None]] = set()
-
-    def owns(self, number: int) -> bool:
-        """Tell whether what belongs to a worker of that number is this one's; there may have been more of them once."""
-        return number % self.count == self.number
 
     # --- saying ------------------------------------------------------------------------------------------------------
 

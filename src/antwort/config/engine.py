@@ -226,6 +226,10 @@ class EngineConfig(Settings):
         default=3,
         description="Times a background response goes on after a crash without getting further, before it fails.",
     )
+    takeover_after: Seconds = Field(
+        default=10.0,
+        description="Silence of a server after which others on its database take over its background responses.",
+    )
     outage_patience: Seconds = Field(
         default=3600.0,
         description="Time a background response waits for a model server that is away, before it fails.",

@@ -1,6 +1,6 @@
 """Files that clients upload: what is known of them in the database, their bytes on disk or in a bucket."""
 
-from antwort.files.base import Blobs, FileDetails, FileListener, Files, open_blobs
+from antwort.files.base import Blobs, FileDetails, FileListener, Files, open_blobs, why_one_folder
 from antwort.files.disk import DiskBlobs
 from antwort.files.service import FileLimits, FileSweeper, StoredFiles
 from antwort.storage.base import FileRecord
@@ -16,4 +16,5 @@ __all__ = [
     "Files",
     "StoredFiles",
     "open_blobs",
+    "why_one_folder",
 ]

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from msgspec import Struct
 
@@ -91,6 +91,9 @@ class Files(Protocol):
 class Blobs(Protocol):
     """Keeps bytes under names. What it cannot do now is a ServiceUnavailableError."""
 
+    one_folder: ClassVar[str | None] = None
+    """Why servers with different data folders do not see the same bytes, and the cure; None if they do."""
+
     async def write(self, name: str, chunks: AsyncIterable[bytes]) -> None:
         """Keep what comes, all of it or nothing: what was not written to its end cannot be read."""
 
@@ -114,5 +117,15 @@ def open_blobs(bucket: S3Config | None, folder: Path, chosen: Choice | None = No
     """
     around = {} if bucket is None else {"s3": bucket}
     key = "storage.files" if chosen is not None or bucket is None else "storage.s3"
-    opened: Blobs = BLOB_STORES.make(chosen or ("disk" if bucket is None else "s3"), folder, key=key, around=around)
+    opened: Blobs = BLOB_STORES.make(_choice(bucket, chosen), folder, key=key, around=around)
     return opened
+
+
+def why_one_folder(bucket: S3Config | None, chosen: Choice | None = None) -> str | None:
+    """Return why servers with different data folders cannot share the files of a database; None if they can."""
+    reason: str | None = BLOB_STORES.declared(_choice(bucket, chosen), "one_folder")
+    return reason
+
+
+def _choice(bucket: S3Config | None, chosen: Choice | None) -> Choice:
+    return chosen or ("disk" if bucket is None else "s3")

@@ -26,6 +26,8 @@ class DiskBlobs(Blobs):
     One that is being written has another name, and gets its own when all of it is on the disk.
     """
 
+    one_folder = "each keeps the files of clients in its data folder; set storage.s3 for all servers"
+
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 

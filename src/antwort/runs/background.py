@@ -51,11 +51,17 @@ class TakeoverQueue:
     """
 
     def __init__(self, limit: int, queue: Queue | None = None) -> None:
+        self._limit = limit
         self._slots = Slots(limit, queue)
         self._alone = asyncio.Lock()
         self._others = 0
         self._no_others = asyncio.Event()
         self._no_others.set()
+
+    @property
+    def room(self) -> int:
+        """How many more may come from workers that are gone: none has to wait here while another worker is free."""
+        return max(0, self._limit - self._others)
 
     def slot(self, takeover: Takeover) -> "RecoverySlot":
         """Return what a run enters and leaves; a run that is not suspect counts at once."""
@@ -186,6 +192,10 @@ class Readers:
         if news is not None:
             news.set()
 
+    def is_read_elsewhere(self, response_id: str) -> bool:
+        """Tell whether another worker has said that somebody reads a run there."""
+        return response_id in self._elsewhere
+
     def wake_all(self) -> None:
         """Tell all readers so."""
         for response_id in list(self._news):
@@ -205,14 +215,17 @@ class BackgroundParts(Struct, frozen=True):
     readers: Readers
     wake: Callable[[str], None]
     """Lets readers know that there is something new about a response, wherever they are."""
-    worker: int
-    """The number of this worker."""
+    worker: Callable[[], str]
+    """Tells which worker this is, where several share the database."""
     recovering: dict[str, Takeover] = {}
     """Runs that were taken up here and have not got further yet, by their responses."""
 
-    async def claim(self, tenant: str, response_id: str) -> ResponseRecord | None:
-        """Take a response, so that nobody else writes to it any more; None if it is over."""
-        return await self.engine.store.claim(tenant, response_id, worker=self.worker)
+    async def claim(self, tenant: str, response_id: str, *, epoch: int | None = None) -> ResponseRecord | None:
+        """Take a response, so that nobody else writes to it any more; None if it is over.
+
+        With an epoch it is also None if somebody else has taken it since.
+        """
+        return await self.engine.store.claim(tenant, response_id, worker=self.worker(), epoch=epoch)
 
 
 class BackgroundRun(Lease):

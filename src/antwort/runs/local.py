@@ -1,7 +1,8 @@
-"""Background runs in this process: tasks, an event log, recovery at start.
+"""Background runs in this process: tasks, an event log, recovery.
 
-Of several workers each has its own runs, by its number: whoever has the number next goes on with them. Another one only
-takes a run to cancel it, and reads its events from the store.
+Where several workers share a database each run belongs to one of them, until that one is gone: then whoever sees it
+first goes on with it. Another one only takes a run to cancel it, or because its answer came there, and reads its events
+from the store.
 """
 
 import asyncio
@@ -16,7 +17,7 @@ import msgspec
 
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.concurrency.large_work import is_large
-from antwort.concurrency.peers import Peers
+from antwort.concurrency.peers import Letters, Peers
 from antwort.concurrency.slots import Queues
 from antwort.context import Context
 from antwort.engine.engine import Engine, not_found
@@ -42,13 +43,14 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.questions import CANCEL_GRACE, RunQuestions
 from antwort.runs.recovery import RunLog, RunSink, StoredRun
 from antwort.runs.run import patiently
+from antwort.runs.workers import WorkerWatch
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
     StoredEvent,
     StoreUnavailableError,
 )
-from antwort.storage.sql.responses import WORKER
+from antwort.storage.sql.responses import WORKER, UnfinishedRun
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
 
@@ -91,16 +93,24 @@ class LocalRuns:
         peers: Peers | None = None,
         questions: RunQuestions | None = None,
         queues: Queues | None = None,
+        *,
+        watch: WorkerWatch | None = None,
+        letters: Letters | None = None,
     ) -> None:
         self.engine = engine
-        self._peers = peers or Peers()
-        self._peers.hear(_NEWS, self.wake)
-        self._peers.hear(_TAKEN, self._give_up_task)
+        self._watch = watch
+        self._near = peers or Peers()
+        self._far = letters
         self.limits = limits or TenantLimits()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._readers = Readers()
-        self._peers.hear(_READER, self._readers.come_elsewhere)
-        self._peers.hear(_READER_LEFT, self._readers.leave_elsewhere)
+        for sender in filter(None, (self._near, self._far)):
+            sender.hear(_NEWS, self.wake)
+            sender.hear(_TAKEN, self._give_up_task)
+            sender.hear(_READER, self._readers.come_elsewhere)
+            sender.hear(_READER_LEFT, self._readers.leave_elsewhere)
+        self._unattended: set[tuple[str, int]] = set()
+        """Runs, with their epochs, on which nobody worked at the last look."""
         self._closing = False
         # What was accepted before is not refused now, however much it is.
         recovery = (queues or Queues()).named("recovery", bounded=False)
@@ -108,7 +118,7 @@ class LocalRuns:
         self.agents = AgentRuns(engine)
         self.questions = questions or RunQuestions(engine.store.questions)
         self.questions.go_on = self.go_on
-        self._parts = BackgroundParts(engine, self.agents, self._readers, self._tell, self._peers.number)
+        self._parts = BackgroundParts(engine, self.agents, self._readers, self._tell, self._worker)
 
     @property
     def idle(self) -> bool:
@@ -134,8 +144,8 @@ class LocalRuns:
             "profile": plan.profile,
             "compact_only": plan.compact_only,
         }
-        if self._peers.number:
-            record.extra[WORKER] = self._peers.number
+        if worker := self._worker():
+            record.extra[WORKER] = worker
         run = self._background(record.tenant, record.id)
         log = RunLog(record.id, self._tell)
         events = Events(log.put)
@@ -154,26 +164,60 @@ class LocalRuns:
         return accepted
 
     async def recover(self) -> int:
-        """Take up every run of this worker that is not over; return how many there were.
+        """Take up every run that is not over and that nobody works on; return how many there were.
 
         All are claimed at once, so that nobody else writes to them any more, and go on a few at a time: a start must
         not send a model server more than it takes. The oldest come first, and last those that were taken up before and
         got no further: each alone, the fewer times the earlier.
+
+        Where others share the database this is done again and again, for the runs of those who die.
         """
-        found = await self.engine.store.unfinished(self._peers.owns)
+        found = await self.engine.store.unfinished()
+        if self._watch is not None:
+            await self._watch.look({run.worker for run in found})
+            found = [run for run in found if run.worker == self._watch.own or self._watch.is_dead(run.worker)]
+        await self._take_over(found)
+        self.questions.start()
+        if self._watch is not None:
+            self._watch.start(self._look_after)
+        return len(found) + await self.questions.go_on_with_answered()
+
+    async def _look_after(self) -> None:
+        """Take over the runs of workers that are gone, as many as can go on at once: others may take the rest.
+
+        A run of this worker that it does not work on is one that it has lost, as when the store was away in the moment
+        in which it was answered. It goes on with such a one as well. Who has just been answered may have no worker for
+        a moment, so only those count that nobody has worked on since the look before.
+        """
+        watch = self._watch
+        if watch is None or self._closing:
+            return
+        found = await self.engine.store.unfinished()
+        await watch.look({run.worker for run in found})
+        left = [run for run in found if self._is_unattended(run, watch)]
+        before, self._unattended = self._unattended, {(run.id, run.epoch) for run in left}
+        sure = [run for run in left if (run.id, run.epoch) in before]
+        await self._take_over(sure[: self._queue.room])
+        await watch.forget({run.worker for run in left})
+
+    def _is_unattended(self, run: UnfinishedRun, watch: WorkerWatch) -> bool:
+        if run.worker == watch.own:
+            return run.id not in self._tasks
+        return watch.is_dead(run.worker)
+
+    async def _take_over(self, found: Iterable[UnfinishedRun]) -> None:
+        """Claim runs, unless somebody else has been faster, and go on with them in their turns."""
         claimed = []
-        for tenant, response_id in found:
-            record = await self._parts.claim(tenant, response_id)
+        for left in found:
+            record = await self._parts.claim(left.tenant, left.id, epoch=left.epoch)
             if record is not None:
-                claimed.append(Takeover(tenant, response_id, record.epoch, takeovers_of(record)))
+                claimed.append(Takeover(left.tenant, left.id, record.epoch, takeovers_of(record)))
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
             slot = self._queue.slot(takeover)
             # It was accepted, so it counts and is not refused.
             ends = (slot.leave, self.limits.enter(takeover.tenant, always=True))
             run = self._background(takeover.tenant, takeover.response_id, slot)
             self._start(takeover.response_id, partial(run.take_up, takeover), partial(_call_all, ends))
-        self.questions.start()
-        return len(found) + await self.questions.go_on_with_answered()
 
     async def cancel(self, tenant: str, response_id: str) -> JSON:
         """Cancel a background run and return it; one that is over stays as it is."""
@@ -184,7 +228,7 @@ class LocalRuns:
         if not record.background:
             raise BadRequestError("Cannot cancel a synchronous response.", param="response_id")
         while (claimed := await self._parts.claim(tenant, response_id)) is not None:
-            self._peers.tell(_TAKEN, response_id)
+            self._tell_all(_TAKEN, response_id)
             await self._stop(response_id)
             self._parts.recovering.pop(response_id, None)
             try:
@@ -204,7 +248,7 @@ class LocalRuns:
         """Delete a response, and stop to work on it: nobody could cancel it any more. Tell whether there was one."""
         deleted = await self.engine.store.delete(tenant, response_id)
         if deleted:
-            self._peers.tell(_TAKEN, response_id)
+            self._tell_all(_TAKEN, response_id)
             self._give_up_task(response_id)
         return deleted
 
@@ -273,7 +317,19 @@ class LocalRuns:
     def _tell(self, response_id: str) -> None:
         """Tell readers that there is something new."""
         self.wake(response_id)
-        self._peers.tell(_NEWS, response_id)
+        self._near.tell(_NEWS, response_id)
+        if self._far is not None and self._readers.is_read_elsewhere(response_id):
+            self._far.tell(_NEWS, response_id)
+
+    def _tell_all(self, kind: str, response_id: str) -> None:
+        """Send a letter to all workers, those of other servers included."""
+        self._near.tell(kind, response_id)
+        if self._far is not None:
+            self._far.tell(kind, response_id)
+
+    def _worker(self) -> str:
+        """Return which worker this is; nothing where it can be but one."""
+        return "" if self._watch is None else self._watch.own
 
     @contextlib.contextmanager
     def _telling_peers(self, response_id: str) -> Iterator[None]:
@@ -281,11 +337,11 @@ class LocalRuns:
         if response_id in self._tasks:
             yield
             return
-        self._peers.tell(_READER, response_id)
+        self._tell_all(_READER, response_id)
         try:
             yield
         finally:
-            self._peers.tell(_READER_LEFT, response_id)
+            self._tell_all(_READER_LEFT, response_id)
 
     def send_away(self) -> None:
         """Let the readers of runs that are not over go, because the server stops; the runs go on until `close`."""

@@ -38,6 +38,8 @@ ABANDONED = 86_400
 """Seconds after which a response in the foreground that never ended is one that a crash has left."""
 UNCLAIMED = 3600
 """Seconds for which values are kept though nothing that is stored has a claim to them: a run may be under way."""
+_TURN = 30.0
+"""Seconds, at most, between two looks whether it is this server that sweeps."""
 UNSTORED = 60.0
 """Seconds, at most, between two looks for responses that are not to be stored."""
 
@@ -193,9 +195,9 @@ class RegularSweep(ABC):
     async def sweep(self) -> object:
         """Delete what is over, once."""
 
-    def start(self) -> None:
-        """Begin."""
-        self._task = asyncio.get_running_loop().create_task(self._run(), name=f"the sweep of {self.what}")
+    def start(self, when: Callable[[], bool] = lambda: True) -> None:
+        """Begin, as long as something is so: of several servers on one database one sweeps."""
+        self._task = asyncio.get_running_loop().create_task(self._run(when), name=f"the sweep of {self.what}")
 
     async def close(self) -> None:
         """Stop; what is not deleted yet is deleted after the next start."""
@@ -203,8 +205,11 @@ class RegularSweep(ABC):
             for name in await end_tasks([self._task], _CLOSE_TIMEOUT):
                 logger.warning("%s does not end; it is left behind", name)
 
-    async def _run(self) -> None:
+    async def _run(self, when: Callable[[], bool]) -> None:
         while True:
+            if not when():
+                await asyncio.sleep(min(self._every, _TURN))
+                continue
             try:
                 await self.sweep()
             except StoreUnavailableError as error:

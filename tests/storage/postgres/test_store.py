@@ -193,7 +193,7 @@ async def test_a_list_is_read_from_one_state(store: PostgresStore) -> None:
     loop = asyncio.get_running_loop()
     before, after = await store._reader.run(look)
     assert before == after == []
-    assert await store.unfinished() == [(TENANT, "resp_2")]
+    assert [(run.tenant, run.id) for run in await store.unfinished()] == [(TENANT, "resp_2")]
 
 
 # --- several at once -------------------------------------------------------------------------------------------------

@@ -290,7 +290,7 @@ async def test_the_unfinished_are_the_background_responses_of_all_tenants_that_a
     await stored(store, "resp_2", background=True, status="queued", tenant=OTHER, created_at=10)
     await stored(store, "resp_3", background=False)
     await stored(store, "resp_4", background=True, status="completed")
-    assert await store.unfinished() == [(OTHER, "resp_2"), (TENANT, "resp_1")]
+    assert [(run.tenant, run.id) for run in await store.unfinished()] == [(OTHER, "resp_2"), (TENANT, "resp_1")]
 
 
 # --- history ---------------------------------------------------------------------------------------------------------

@@ -1,18 +1,21 @@
 """The store on PostgreSQL: the same statements as on SQLite, on a few threads with a connection each."""
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from itertools import chain
 from queue import Empty
 from typing import Any, Self, TypeVar
 
 from typing_extensions import override
 
+from antwort.concurrency.peers import Letters
 from antwort.config.defaults import STORAGE
 from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, config_errors, connect
+from antwort.storage.postgres.letters import PostgresLetters
 from antwort.storage.postgres.maintenance import prepare
 from antwort.storage.postgres.session import Outage, PostgresSession, PostgresWork, joined
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
@@ -26,6 +29,7 @@ from antwort.storage.sql.database import (
     Transaction,
     hand_back,
     insert_all,
+    reads,
 )
 from antwort.storage.sql.store import Store
 
@@ -130,6 +134,7 @@ def _do(session: PostgresSession, job: PostgresJob[Any]) -> None:
 
 
 LIMITS = TimeLimits()
+_NOTIFY = "SELECT pg_notify(?, ?)"
 
 
 class _Side:
@@ -180,6 +185,9 @@ class PostgresStore(Store):
     it, up to `reconnect` seconds, then fail with a StoreUnavailableError.
     """
 
+    is_shared = True
+    _address: PostgresAddress
+
     @classmethod
     def open(
         cls,
@@ -198,4 +206,20 @@ class PostgresStore(Store):
         sessions = [PostgresSession(address, limits, outage, first)]
         sessions += [PostgresSession(address, limits, outage) for _ in range(pool_size - 1)]
         threads = PostgresThreads(sessions, reconnect)
-        return cls(_Writer(threads), _Reader(threads))
+        store = cls(_Writer(threads), _Reader(threads))
+        store._address = address
+        return store
+
+    @contextlib.asynccontextmanager
+    @override
+    async def letters(self) -> AsyncIterator[Letters | None]:
+        letters = PostgresLetters(self._address, self._notify)
+        letters.open()
+        try:
+            yield letters
+        finally:
+            await letters.close()
+
+    @reads  # it writes to no table
+    def _notify(self, database: Database, channel: str, text: str) -> None:
+        database.execute(_NOTIFY, (channel, text)).fetchone()

@@ -292,3 +292,14 @@ file_usage = Table(
     Column("tenant", Text, primary_key=True),
     Column("bytes", BigInteger, nullable=False),
 )
+
+workers = Table(
+    "workers",
+    metadata,
+    # Who works on a database that several servers share: the data folder, and a number in it.
+    Column("id", Text, primary_key=True),
+    Column("instance", Text, nullable=False),
+    # It grows as long as the worker lives.
+    Column("beats", BigInteger, nullable=False),
+    Column("about", Text, nullable=False),
+)

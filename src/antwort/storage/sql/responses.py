@@ -4,7 +4,9 @@ Every statement names the tenant. The drivers compile a text once and keep it, a
 """
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+
+from msgspec import Struct
 
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import NotFoundError
@@ -97,8 +99,9 @@ _FIND_ITEM = f"""
 _CLAIM = """
     UPDATE responses SET epoch = epoch + 1, parked = FALSE
     WHERE id = ? AND tenant = ? AND status IN ('queued', 'in_progress')"""
+_CLAIM_OF = f"{_CLAIM} AND epoch = ?"
 _UNFINISHED = """
-    SELECT tenant, id, extra FROM responses WHERE background AND status IN ('queued', 'in_progress')
+    SELECT tenant, id, epoch, extra FROM responses WHERE background AND status IN ('queued', 'in_progress')
     AND NOT parked AND parent_id IS NULL ORDER BY created_at, number"""
 _CHILDREN = f"""
     SELECT {RECORD} FROM responses WHERE parent_id = ? AND parent_call_id = ? AND tenant = ? AND parent_id IS NOT NULL
@@ -134,7 +137,17 @@ _OUTPUT_DESCENDING = f"""
 
 
 WORKER = "worker"
-"""Under this key the extra of a run has the number of the worker that it belongs to, if that is not 0."""
+"""Under this key the extra of a run has the worker that it belongs to, if several can share the database."""
+
+
+class UnfinishedRun(Struct, frozen=True):
+    """A background response that is not over, and that waits for nobody."""
+
+    tenant: str
+    id: str
+    epoch: int
+    worker: str
+    """Who works on it, as far as the database knows."""
 
 
 class ResponseStore(Transactions):
@@ -274,12 +287,16 @@ class ResponseStore(Transactions):
         database.execute(_NOTE, (encoded({**decoded(row[0]), **extra}), response_id, tenant, epoch))
 
     @writes
-    def claim(self, database: Database, tenant: str, response_id: str, *, worker: int = 0) -> ResponseRecord | None:
+    def claim(
+        self, database: Database, tenant: str, response_id: str, *, worker: str = "", epoch: int | None = None
+    ) -> ResponseRecord | None:
         """Raise the epoch of an unfinished response and return it: now only the claimer works on it. None if over.
 
-        From now on it belongs to a worker of that number.
+        From now on it belongs to that worker. With an epoch it is also None if somebody else was faster: whoever finds
+        a response left behind may not be the only one.
         """
-        if not database.execute(_CLAIM, (response_id, tenant)).rowcount:
+        statement, which = (_CLAIM, ()) if epoch is None else (_CLAIM_OF, (epoch,))
+        if not database.execute(statement, (response_id, tenant, *which)).rowcount:
             return None
         record = _get(database, tenant, response_id)
         if record is not None and worker_of(record.extra) != worker:
@@ -408,19 +425,18 @@ class ResponseStore(Transactions):
         return entry_of(row)
 
     @reads
-    def unfinished(self, database: Database, belongs: Callable[[int], bool] | None = None) -> list[tuple[str, str]]:
-        """Return (tenant, id) of every background response that somebody must work on, oldest first, over all tenants.
+    def unfinished(self, database: Database) -> list[UnfinishedRun]:
+        """Return every background response that somebody must work on, oldest first, over all tenants.
 
         That is no sub-agent, whose root agent sees to it, and none that waits for an answer.
-        `belongs` is asked for the number of the worker that had it: others are left out.
         """
         found = database.execute(_UNFINISHED).fetchall()
-        return [(tenant, id_) for tenant, id_, extra in found if belongs is None or belongs(worker_of(decoded(extra)))]
+        return [UnfinishedRun(tenant, name, epoch, worker_of(decoded(extra))) for tenant, name, epoch, extra in found]
 
 
-def worker_of(extra: JSON) -> int:
-    """Return the number of the worker that a run belongs to, by the extra of its record."""
-    return int(extra.get(WORKER, 0))
+def worker_of(extra: JSON) -> str:
+    """Return the worker that a run belongs to, by the extra of its record."""
+    return str(extra.get(WORKER, ""))
 
 
 def check_epoch(database: Database, tenant: str, response_id: str, epoch: int) -> None:

@@ -1,7 +1,11 @@
 """The store on any SQL database."""
 
+import contextlib
 import time
+from collections.abc import AsyncIterator
+from typing import ClassVar
 
+from antwort.concurrency.peers import Letters
 from antwort.storage.base import Records
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner, reads
@@ -12,6 +16,7 @@ from antwort.storage.sql.responses import ResponseStore
 from antwort.storage.sql.retention import Retention
 from antwort.storage.sql.rows import KEPT
 from antwort.storage.sql.values import SqlValues
+from antwort.storage.sql.workers import WorkerStore
 
 # A statement that reads no table would be answered by a database whose tables cannot be read.
 _PING = "SELECT 1 FROM responses WHERE id = ''"
@@ -29,6 +34,9 @@ class Store(ResponseStore):
     caller may change them meanwhile.
     """
 
+    is_shared: ClassVar[bool] = False
+    """Whether several servers may use the database at the same time."""
+
     def __init__(self, writer: WriteRunner, reader: ReadRunner) -> None:
         super().__init__(writer, reader)
         self.conversations = ConversationStore(writer, reader)
@@ -36,6 +44,7 @@ class Store(ResponseStore):
         self.questions = QuestionStore(writer, reader)
         self.retention = Retention(writer, reader)
         self.values = SqlValues(writer, reader)
+        self.workers = WorkerStore(writer, reader)
 
     def records(self, owner: str) -> Records:
         """Return the records of a provider."""
@@ -55,6 +64,11 @@ class Store(ResponseStore):
     def trial(self) -> str:
         """The JSON that is written to see whether that can be done."""
         return "{}"
+
+    @contextlib.asynccontextmanager
+    async def letters(self) -> AsyncIterator[Letters | None]:
+        """Exchange letters with the workers of other servers on the database, as long as the block lasts; or None."""
+        yield None
 
     async def close(self) -> None:
         """Finish pending writes and let go of the database."""

@@ -94,6 +94,13 @@ CREATE INDEX ix_stored_files_list ON stored_files (tenant, part_of, id);
 CREATE INDEX ix_stored_files_not_there ON stored_files (id) WHERE status <> 'uploaded';
 CREATE INDEX ix_stored_files_purpose ON stored_files (tenant, part_of, purpose, id);
 CREATE INDEX ix_stored_files_size ON stored_files (tenant, part_of, bytes);
+CREATE TABLE workers (
+    id TEXT NOT NULL,
+    instance TEXT NOT NULL,
+    beats BIGINT NOT NULL,
+    about TEXT NOT NULL,
+    CONSTRAINT pk_workers PRIMARY KEY (id)
+);
 CREATE TABLE blob_chunks (
     blob_id TEXT NOT NULL,
     position INTEGER NOT NULL,

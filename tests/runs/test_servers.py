@@ -1,0 +1,259 @@
+"""Several servers on one PostgreSQL, each with a data folder of its own, while some are killed, frozen and cut off."""
+
+import asyncio
+import contextlib
+import json
+import os
+import random
+import signal
+from collections.abc import AsyncIterator, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from tests.runs import mutated
+from tests.runs.embedded import events_of
+from tests.runs.mutated import MUTATIONS
+from tests.runs.processes import ServerProcess
+from tests.runs.steady_model import steady_model
+from tests.runs.test_kill_trees import ANSWERS, OVER, TOOLS, check
+from tests.support.postgres import PostgresServer
+
+from antwort.engine.window import INTERRUPTED
+from antwort.testing import lint_response, lint_stream
+from antwort.types import JSON
+
+FULL = "ANTWORT_TEST_FULL" in os.environ
+ROUNDS = 20 if FULL else 2
+RUNS = 10
+"""Runs that begin in each moment of a round."""
+KINDS = ("run", "tree", "run", "tree", "slow")
+"""Of these kinds: calls one after the other, agents with questions and approvals, a call that takes long."""
+LEASE = 2.0
+PATIENCE = 120.0
+KEY = "c2l4dGVlbiBieXRlcywgdHdpY2UsIGFzIGl0IG11c3Q="
+
+
+class Cluster:
+    """Servers on one database, whoever of them is alive, and a client that comes back to another one."""
+
+    def __init__(
+        self, folder: Path, model: str, url: str, *, program: Sequence[str] | None = None, patience: float = PATIENCE
+    ) -> None:
+        self._patience = patience
+        sections = {
+            "storage": {"url": url, "s3": {"bucket": "none", "endpoint": "http://127.0.0.1:9"}},
+            "engine": {"max_takeovers": 10_000, "takeover_after": LEASE},
+            "encryption": {"key": KEY},
+        }
+        self.servers: list[ServerProcess] = []
+        for number in range(3):
+            place = folder / f"server-{number}"
+            place.mkdir()
+            options: dict[str, Any] = {} if program is None else {"program": program}
+            providers = {"user": {"enabled": True}, "variables": {"enabled": True}}
+            self.servers.append(ServerProcess(place, model, providers=providers, sections=sections, **options))
+        self.alive: set[int] = set()
+        self._clients: dict[int, httpx.AsyncClient] = {}
+
+    async def start(self, *numbers: int) -> None:
+        """Start servers."""
+        await asyncio.gather(*(asyncio.to_thread(self.servers[number].start) for number in numbers))
+        for number in numbers:
+            self._clients[number] = httpx.AsyncClient(base_url=self.servers[number].url, timeout=httpx.Timeout(10.0))
+            self.alive.add(number)
+
+    async def close(self) -> None:
+        """End all of them."""
+        for client in self._clients.values():
+            await client.aclose()
+        for server in self.servers:
+            with contextlib.suppress(AssertionError):
+                server.ask_to_stop(signal.SIGCONT)
+            server.kill()
+
+    async def kill(self, number: int) -> None:
+        """End one as the kernel does."""
+        self.alive.discard(number)
+        await asyncio.to_thread(self.servers[number].kill)
+
+    @contextlib.asynccontextmanager
+    async def frozen(self, number: int) -> AsyncIterator[None]:
+        """Let one stand still, for longer than its lease."""
+        self.alive.discard(number)
+        self.servers[number].ask_to_stop(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(2 * LEASE)
+            yield
+        finally:
+            self.servers[number].ask_to_stop(signal.SIGCONT)
+            self.alive.add(number)
+
+    def any(self, chance: random.Random) -> httpx.AsyncClient:
+        """Return a client of one that is alive."""
+        return self._clients[chance.choice(sorted(self.alive))]
+
+    async def accepted(self, name: str, chance: random.Random) -> str | None:
+        """Ask one for a run; None if it did not get to tell its id."""
+        body = {"model": "steady", "input": name, "background": True, "tools": TOOLS}
+        with contextlib.suppress(httpx.HTTPError):
+            found = await self.any(chance).post("/v1/responses", json=body)
+            assert found.status_code in {200, 503}, found.text
+            if found.status_code == 200:
+                return str(found.json()["id"])
+        return None
+
+    async def stream(self, response_id: str, chance: random.Random) -> list[JSON]:
+        """Read a run to its end, going on at another server whenever one is lost."""
+        seen: list[JSON] = []
+        async with asyncio.timeout(self._patience):
+            while not seen or seen[-1]["type"] not in {"response.completed", "response.failed", "response.incomplete"}:
+                after = {"starting_after": seen[-1]["sequence_number"]} if seen else {}
+                with contextlib.suppress(httpx.HTTPError):
+                    client = self.any(chance)
+                    params = {"stream": True, **after}
+                    async with client.stream("GET", f"/v1/responses/{response_id}", params=params) as answer:
+                        if answer.status_code == 200:
+                            data = b""
+                            try:
+                                async for piece in answer.aiter_raw():
+                                    data += piece
+                            finally:  # what came before it was lost counts
+                                seen += events_of(data[: data.rfind(b"\n\n") + 2])
+                await asyncio.sleep(0.05)
+        return seen
+
+    async def answer_all(self, chance: random.Random) -> None:
+        """Answer what is asked, at any server, until cancelled."""
+        while True:
+            with contextlib.suppress(httpx.HTTPError, KeyError):
+                listed = (await self.any(chance).get("/v1/questions", params={"status": "open", "limit": 100})).json()
+                for question in listed["data"]:
+                    answer = ANSWERS[question["kind"]]
+                    found = await self.any(chance).post(f"/v1/questions/{question['id']}/answer", json=answer)
+                    assert found.status_code in {200, 409, 503}, found.text
+            await asyncio.sleep(0.05)
+
+    async def ended(self, response_id: str, chance: random.Random) -> JSON:
+        """Wait for the end of a run."""
+        async with asyncio.timeout(self._patience):
+            while True:
+                with contextlib.suppress(httpx.HTTPError):
+                    found = await self.any(chance).get(f"/v1/responses/{response_id}")
+                    if found.status_code == 200 and found.json()["status"] in OVER:
+                        response: JSON = found.json()
+                        return response
+                await asyncio.sleep(0.05)
+
+
+def check_line(response: JSON, name: str) -> None:
+    """Check a run without agents: each of its calls has an output that the model was told once."""
+    assert response["status"] == "completed", response
+    text = response["output"][-1]["content"][0]["text"]
+    assert len(json.loads(text.removeprefix("It is done. "))) == (1 if name.startswith("slow") else 4)
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[str]:
+    with steady_model() as url:
+        yield url
+
+
+class Requests:
+    """Runs that clients have begun, each with a reader who goes from server to server."""
+
+    def __init__(self, cluster: Cluster, chance: random.Random, first: int) -> None:
+        self._cluster = cluster
+        self._chance = chance
+        self._begun = first
+        self.names: dict[str, str] = {}
+        """What was asked for, by response."""
+        self._reading: dict[str, asyncio.Task[list[JSON]]] = {}
+
+    async def begin(self) -> None:
+        """Begin some, at any server."""
+        for number in range(self._begun, self._begun + RUNS):
+            name = f"{KINDS[number % len(KINDS)]}-{number}"
+            if (response_id := await self._cluster.accepted(name, self._chance)) is not None:
+                self.names[response_id] = name
+                self._reading[response_id] = asyncio.create_task(self._cluster.stream(response_id, self._chance))
+        self._begun += RUNS
+
+    async def check(self) -> None:
+        """Wait for the end of all, and hold what was read at several servers against what there is."""
+        cluster, chance = self._cluster, self._chance
+        for response_id, name in self.names.items():
+            response = await cluster.ended(response_id, chance)
+            seen = await self._reading[response_id]
+            whole = await cluster.any(chance).get(f"/v1/responses/{response_id}", params={"stream": True})
+            stream = lint_stream(whole.content)
+            assert lint_response(response) == stream.response
+            assert seen == stream.events
+            check(response, name) if name.startswith("tree") else check_line(response, name)
+
+    async def check_undisturbed(self) -> None:
+        """Check also that no call was taken for interrupted: nothing has happened to anybody."""
+        await self.check()
+        for response_id in self.names:
+            response = await self._cluster.ended(response_id, self._chance)
+            assert INTERRUPTED not in json.dumps(response)
+
+
+async def suffer(cluster: Cluster, postgres: PostgresServer, rounds: int) -> None:
+    """Let servers die, freeze and lose the database while runs are under way, and check what becomes of these."""
+    chance = random.Random(7)
+    await cluster.start(0, 1, 2)
+    answering = asyncio.create_task(cluster.answer_all(chance))
+    calm = Requests(cluster, chance, 0)
+    await calm.begin()
+    await calm.check_undisturbed()
+    requests = Requests(cluster, chance, RUNS)
+    for number in range(rounds):
+        dies, freezes, _ = chance.sample(range(3), 3)
+        await requests.begin()
+        await cluster.kill(dies)
+        await requests.begin()
+        async with cluster.frozen(freezes):
+            await requests.begin()
+        if number % 2:
+            await asyncio.to_thread(postgres.stop, "immediate")
+            await asyncio.sleep(LEASE)
+            await asyncio.to_thread(postgres.start)
+        await cluster.start(dies)
+    await requests.begin()
+    await cluster.kill(2)  # which nobody starts again
+    await requests.check()
+    answering.cancel()
+    assert len(requests.names) >= rounds * RUNS
+
+
+def check_once(cluster: Cluster) -> None:
+    """Check that nothing that is not to be repeated was done twice, on whichever servers."""
+    executions = [server.executions() for server in cluster.servers]
+    once = {call for counts in executions for call in counts if call.endswith("_0") or "tree" in call}
+    assert [call for call in once if sum(counts[call] for counts in executions) > 1] == []
+
+
+async def test_every_run_ends_once_whatever_becomes_of_the_servers(
+    tmp_path: Path, model: str, ready_url: str, postgres_server: PostgresServer
+) -> None:
+    cluster = Cluster(tmp_path, model, ready_url)
+    try:
+        await suffer(cluster, postgres_server, ROUNDS)
+    finally:
+        await cluster.close()
+    check_once(cluster)
+
+
+@pytest.mark.parametrize("mutation", list(MUTATIONS)[: None if FULL else 1])
+async def test_a_broken_engine_is_found_out(
+    mutation: str, tmp_path: Path, model: str, ready_url: str, postgres_server: PostgresServer
+) -> None:
+    cluster = Cluster(tmp_path, model, ready_url, program=(mutated.__file__, mutation), patience=30.0)
+    with pytest.raises((AssertionError, TimeoutError, KeyError)):
+        try:
+            await suffer(cluster, postgres_server, 2)
+        finally:
+            await cluster.close()
+        check_once(cluster)
