@@ -142,6 +142,7 @@ class Antwort:
             self._register_all(factories or {}, functions, given, configured)
             self.agents = _profiles_of(made) | self.config.agents
             self._check_agents()
+            self._check_worker()
             self._alone = self._reasons_for_one_process(made)
         except BaseException:
             self._audit.close()
@@ -263,6 +264,15 @@ class Antwort:
                 hint = did_you_mean(name, self.agents)
                 raise ConfigError(f"{key}: there is no agent '{name}'{hint}", where=given_at(self.loaded, key))
 
+    def _check_worker(self) -> None:
+        """Refuse to leave background responses to others where there can be none."""
+        if not self.config.server.with_worker and not is_postgres(database_url(self.config)):
+            given = given_at(self.loaded, "server.with_worker")
+            raise ConfigError(
+                "server.with_worker: background responses can be left to others on PostgreSQL only; set storage.url",
+                where=given,
+            )
+
     def _reasons_for_one_process(self, providers: Iterable[FunctionProvider]) -> dict[str, str]:
         """Return what belongs to one process, by its key, with the reason; ConfigError if there are to be several."""
         found = {"storage.url": why_one_process(self.config)}
@@ -346,7 +356,14 @@ class Antwort:
         await self.registry.start(lambda name: given(name, lasting, limits))
         self.engine = self._new_engine(store, sealer)
         self.runs = LocalRuns(
-            self.engine, limits, self._peers, questions, self.queues, watch=self._watch, letters=letters
+            self.engine,
+            limits,
+            self._peers,
+            questions,
+            self.queues,
+            watch=self._watch,
+            letters=letters,
+            works=self.config.server.with_worker,
         )
         self.registry.bind(self.values.of, self.runs.agents.of)
         parts = self._parts()

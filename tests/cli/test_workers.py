@@ -369,6 +369,15 @@ def test_sqlite_is_for_one_process(process: Process, monkeypatch: pytest.MonkeyP
     assert (code, line) == (2, f"{REFUSED} (storage.url): {reason}\n")
 
 
+def test_without_postgres_nobody_else_can_work(process: Process) -> None:
+    code, line = refusal(process("serve", "--port", "0", "--without-worker"))
+    assert code == 2
+    assert "background responses can be left to others on PostgreSQL only; set storage.url" in line
+    code, line = refusal(process("worker"))
+    told = "antwort: storage.url: a worker shares a PostgreSQL database with servers; set storage.url to that\n"
+    assert (code, line) == (2, told)
+
+
 def test_a_provider_says_that_it_is_for_one_process(
     process: Process, plugin: Plugin, ready_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

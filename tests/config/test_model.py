@@ -46,6 +46,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "host": "127.0.0.1",
             "port": 8080,
             "workers": 1,
+            "with_worker": True,
             "worker_timeout": 30.0,
             "max_body_bytes": 32 * 1024 * 1024,
             "max_bodies_bytes": 256 * 1024 * 1024,

@@ -97,8 +97,10 @@ class ServerProcess:
         sections: JSON | None = None,
         program: Sequence[str] = ("-m", "antwort"),
         environment: Mapping[str, str] | None = None,
+        command: str = "serve",
         **settings: Any,
     ) -> None:
+        self._command = command
         self.data_dir = folder / "data"
         self._ledger = folder / "ledger"
         self._errors = folder / "errors"
@@ -128,8 +130,8 @@ class ServerProcess:
         """Start it and wait until it listens; False if it ends before."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
         environment |= self._environment
-        command = [sys.executable, *self._program, "serve", "--config", str(self._config), "--log-level", "warning"]
-        command += arguments
+        command = [sys.executable, *self._program, self._command, "--config", str(self._config)]
+        command += ["--log-level", "warning", *arguments]
         with self._errors.open("a") as errors:
             self._process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True, env=environment

@@ -32,7 +32,8 @@ def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
     """Return thoughts, text and calls: first an order and two questions, then another order, then the answer.
 
     Of what is called poison only the function that ends the process is called. A tree asks, wants something approved,
-    keeps a note, which it reads afterwards, and has leaves, which make one order each. What is slow ships one order.
+    keeps a note, which it reads afterwards, and has leaves, which make one order each. What is slow ships one order,
+    who asks charges one meanwhile.
     """
     messages = body["messages"]
     name = next(m["content"] for m in reversed(messages) if m["role"] == "user")
@@ -45,11 +46,13 @@ def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
         calls.append(("store_set", {"key": "note", "value": name}))
     elif len(outputs) == 4 and name.startswith("tree"):
         calls = [("store_get", {"key": "note"})]
+    elif not outputs and name.startswith("ask"):
+        calls = [("ask_user", {"question": name}), ("charge", {"order": name})]
     elif not outputs and name.startswith("slow"):
         calls = [("ship", {"order": name})]
     elif not outputs and name.startswith("leaf"):
         calls = [("charge", {"order": name})]
-    elif name.startswith(("tree", "leaf", "slow")):
+    elif name.startswith(("tree", "leaf", "slow", "ask")):
         return "Everything is there.", answer_to(outputs), []
     elif not outputs:
         calls = [("charge", {"order": f"{name}-1"}), ("look_up", {"key": f"{name}-a"}), ("look_up", {"key": "b"})]

@@ -6,6 +6,7 @@ import json
 import os
 import random
 import signal
+from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -39,19 +40,32 @@ class Cluster:
     """Servers on one database, whoever of them is alive, and a client that comes back to another one."""
 
     def __init__(
-        self, folder: Path, model: str, url: str, *, program: Sequence[str] | None = None, patience: float = PATIENCE
+        self,
+        folder: Path,
+        model: str,
+        url: str,
+        *,
+        program: Sequence[str] | None = None,
+        patience: float = PATIENCE,
+        count: int = 3,
+        workers: int = 0,
     ) -> None:
+        """Make servers, and `workers` of them such that nobody asks, which do the work of the others."""
         self._patience = patience
+        self._asked = range(count - workers)
         sections = {
             "storage": {"url": url, "s3": {"bucket": "none", "endpoint": "http://127.0.0.1:9"}},
             "engine": {"max_takeovers": 10_000, "takeover_after": LEASE},
             "encryption": {"key": KEY},
         }
         self.servers: list[ServerProcess] = []
-        for number in range(3):
+        for number in range(count):
             place = folder / f"server-{number}"
             place.mkdir()
             options: dict[str, Any] = {} if program is None else {"program": program}
+            if workers:
+                asked = number in self._asked
+                options |= {"command": "serve", "with_worker": False} if asked else {"command": "worker"}
             providers = {"user": {"enabled": True}, "variables": {"enabled": True}}
             self.servers.append(ServerProcess(place, model, providers=providers, sections=sections, **options))
         self.alive: set[int] = set()
@@ -92,7 +106,7 @@ class Cluster:
 
     def any(self, chance: random.Random) -> httpx.AsyncClient:
         """Return a client of one that is alive."""
-        return self._clients[chance.choice(sorted(self.alive))]
+        return self._clients[chance.choice(sorted(self.alive.intersection(self._asked)))]
 
     async def accepted(self, name: str, chance: random.Random) -> str | None:
         """Ask one for a run; None if it did not get to tell its id."""
@@ -134,6 +148,17 @@ class Cluster:
                     found = await self.any(chance).post(f"/v1/questions/{question['id']}/answer", json=answer)
                     assert found.status_code in {200, 409, 503}, found.text
             await asyncio.sleep(0.05)
+
+    async def questions(self, chance: random.Random) -> list[JSON]:
+        """Return what is asked and not answered."""
+        found: list[JSON] = []
+        page: JSON = {"has_more": True, "last_id": None}
+        while page["has_more"]:
+            after = {"after": page["last_id"]} if found else {}
+            params = {"status": "open", "limit": 100, **after}
+            page = (await self.any(chance).get("/v1/questions", params=params)).json()
+            found += page["data"]
+        return found
 
     async def ended(self, response_id: str, chance: random.Random) -> JSON:
         """Wait for the end of a run."""
@@ -257,3 +282,62 @@ async def test_a_broken_engine_is_found_out(
         finally:
             await cluster.close()
         check_once(cluster)
+
+
+PARKED = 1_000 if FULL else 40
+"""Runs that wait for somebody when everything ends."""
+
+
+async def test_runs_that_wait_for_somebody_outlive_all_servers_and_go_on_anywhere(
+    tmp_path: Path, model: str, ready_url: str
+) -> None:
+    chance = random.Random(3)
+    cluster = Cluster(tmp_path, model, ready_url, count=2)
+    try:
+        await cluster.start(0, 1)
+        runs = {await cluster.accepted(f"ask-{number}", chance): f"ask-{number}" for number in range(PARKED)}
+        assert None not in runs
+        asked: list[JSON] = []
+        async with asyncio.timeout(PATIENCE):
+            while len(asked) < PARKED:
+                await asyncio.sleep(0.1)
+                asked = await cluster.questions(chance)
+        for number in range(2):
+            await cluster.kill(number)
+        await cluster.start(1, 0)
+        assert {question["id"] for question in await cluster.questions(chance)} == {one["id"] for one in asked}
+        for question in asked:
+            answered = await cluster.any(chance).post(
+                f"/v1/questions/{question['id']}/answer", json={"answer": question["response_id"]}
+            )
+            assert answered.status_code == 200, answered.text
+        for response_id in filter(None, runs):
+            response = await cluster.ended(response_id, chance)
+            assert response["status"] == "completed"
+            told = json.loads(response["output"][-1]["content"][0]["text"].removeprefix("It is done. "))
+            assert [*told.values()] == [response_id, f"charged {runs[response_id]}"]
+    finally:
+        await cluster.close()
+    assert sum((server.executions() for server in cluster.servers), Counter()).most_common(1)[0][1] == 1
+
+
+async def test_workers_do_what_servers_have_accepted(tmp_path: Path, model: str, ready_url: str) -> None:
+    chance = random.Random(5)
+    cluster = Cluster(tmp_path, model, ready_url, count=4, workers=2)
+    try:
+        await cluster.start(0, 1)
+        answering = asyncio.create_task(cluster.answer_all(chance))
+        requests = Requests(cluster, chance, 0)
+        await requests.begin()  # there is nobody yet who works on it
+        await cluster.start(2)
+        await requests.begin()
+        await cluster.start(3)
+        await requests.begin()
+        await cluster.kill(2)
+        await requests.begin()
+        await requests.check()
+        answering.cancel()
+    finally:
+        await cluster.close()
+    check_once(cluster)
+    assert [bool(server.executions()) for server in cluster.servers] == [False, False, True, True]

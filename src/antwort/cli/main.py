@@ -21,6 +21,7 @@ from antwort.cli.output import DEBUG, failure_of, misuse_of
 
 COMMANDS = {
     "serve": Lazy("antwort.cli.serve:serve", "Run the server."),
+    "worker": Lazy("antwort.cli.serve:worker", "Work on background responses that servers have accepted."),
     "run": Lazy("antwort.cli.run:run", "Ask a question and print the answer; without a question, chat."),
     "mcp": Lazy("antwort.cli.mcp:mcp", "Be an MCP server on standard input and output."),
     "questions": Lazy(

@@ -30,6 +30,7 @@ from antwort.observability.logs import is_read_by_people
 from antwort.sandbox.mounts import MountSpace
 from antwort.server.http.serve import Server, bind, bind_many, raise_limit
 from antwort.storage.claims import claimed
+from antwort.storage.urls import database_url, is_postgres
 
 logger = logging.getLogger(__name__)
 _SPARE = 5.0
@@ -40,6 +41,11 @@ _SPARE = 5.0
 @setting("--host", "server.host", help="Address to listen on.")
 @setting("--port", "server.port", type=int, help="Port to listen on; 0 picks a free one.")
 @setting("--workers", "server.workers", type=int, help="Processes that answer; more than one need PostgreSQL.")
+@setting(
+    "--with-worker/--without-worker",
+    "server.with_worker",
+    help="Work on background responses here, or leave them to 'antwort worker'.",
+)
 @setting(
     "--allow-anonymous",
     "server.allow_anonymous",
@@ -60,6 +66,31 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     authentication or a database configured it does so only by name: --backend demo. A public service is asked only by
     name, too: --backend openai takes OPENAI_API_KEY.
     """
+    _start(loaded, no_probe=no_probe)
+
+
+@click.command()
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address of the health check and the metrics.")
+@click.option("--port", default=0, show_default=True, help="Port of these; 0 picks a free one.")
+@setting("--workers", "server.workers", type=int, help="Processes that work.")
+@log_options
+@backend_option
+@probe_option
+@configured
+def worker(loaded: LoadedConfig, *, host: str, port: int, no_probe: bool) -> None:
+    """Work on background responses that servers have accepted.
+
+    It is a server that nobody has to know: it takes the background responses of all servers on its PostgreSQL database,
+    beside those that work on them themselves. It listens for health checks and metrics.
+    """
+    if not is_postgres(database_url(loaded.config)):
+        message = "a worker shares a PostgreSQL database with servers; set storage.url to that"
+        raise ConfigError(message, where="storage.url")
+    server = loaded.config.server.model_copy(update={"host": host, "port": port, "with_worker": True})
+    _start(replace(loaded, config=loaded.config.model_copy(update={"server": server})), no_probe=no_probe)
+
+
+def _start(loaded: LoadedConfig, *, no_probe: bool) -> None:
     config = loaded.config
     configure_logging(config.observability.log_level, config.observability.log_format)
     check_bind(config, file=loaded.path)

@@ -130,6 +130,9 @@ class ServerConfig(Settings):
     workers: PositiveInt = Field(
         default=1, description="Processes that answer, each on a processor of its own; more than one need PostgreSQL."
     )
+    with_worker: bool = Field(
+        default=True, description="Work on background responses here; else other servers on the database do."
+    )
     worker_timeout: Duration | None = Field(
         default=30.0, description="Time without a sign of life after which a worker is replaced; null for never."
     )

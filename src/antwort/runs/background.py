@@ -128,6 +128,10 @@ class RecoverySlot:
             self._queue.count(-1)
 
 
+_EARLY = 1_000
+"""Runs of others, at most, of which is kept that they are read."""
+
+
 class Readers:
     """The readers of all runs, by response id."""
 
@@ -137,6 +141,8 @@ class Readers:
         self._elsewhere: Counter[str] = Counter()
         """Readers in other workers, of runs that are told."""
         self._told: dict[str, Callable[[bool], None]] = {}
+        self._early: dict[str, None] = {}
+        """Runs of which somebody elsewhere has said that they are read before anybody worked on them here."""
 
     @property
     def none(self) -> bool:
@@ -161,6 +167,9 @@ class Readers:
     def told(self, response_id: str, tell: Callable[[bool], None]) -> Iterator[None]:
         """Call something with whether a run has readers, now and whenever that changes, as long as the block lasts."""
         self._told[response_id] = tell
+        if response_id in self._early:
+            del self._early[response_id]
+            self._elsewhere[response_id] += 1
         self._tell(response_id)
         try:
             yield
@@ -173,9 +182,14 @@ class Readers:
         if response_id in self._told:
             self._elsewhere[response_id] += 1
             self._tell(response_id)
+            return
+        self._early[response_id] = None
+        if len(self._early) > _EARLY:
+            del self._early[next(iter(self._early))]
 
     def leave_elsewhere(self, response_id: str) -> None:
         """Take note that such a reader has left."""
+        self._early.pop(response_id, None)
         if response_id in self._elsewhere:
             self._elsewhere[response_id] -= 1
             if not self._elsewhere[response_id]:
@@ -262,6 +276,12 @@ class BackgroundRun(Lease):
                 before.cancel()
                 raise
         await self.to_end(await self._resume())
+
+    async def begin(self, epoch: int) -> None:
+        """Take a run that is anybody's, unless somebody was faster, and bring it to its end."""
+        record = await patiently(lambda: self._parts.claim(self._tenant, self._id, epoch=epoch))
+        if record is not None:
+            await self.to_end(await self._resume(record))
 
     async def take_up(self, takeover: Takeover) -> None:
         """Go on with a run that was left unfinished, when it is its turn. Until then its record is not in memory."""

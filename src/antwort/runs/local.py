@@ -66,6 +66,8 @@ _ASKING = 5.0
 """Seconds that a run has to ask what somebody answers already."""
 _NEWS, _TAKEN, _READER, _READER_LEFT = "news", "taken", "reader", "reader left"
 """What workers tell each other about a run: it has new events, it was taken over, somebody reads it, or no longer."""
+_QUEUED = "queued"
+"""And that a run is anybody's: its tenant, its id and its epoch."""
 
 
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
@@ -96,8 +98,11 @@ class LocalRuns:
         *,
         watch: WorkerWatch | None = None,
         letters: Letters | None = None,
+        works: bool = True,
     ) -> None:
         self.engine = engine
+        self._works = works
+        """Whether runs are executed here; else by other workers of the database."""
         self._watch = watch
         self._near = peers or Peers()
         self._far = letters
@@ -109,6 +114,8 @@ class LocalRuns:
             sender.hear(_TAKEN, self._give_up_task)
             sender.hear(_READER, self._readers.come_elsewhere)
             sender.hear(_READER_LEFT, self._readers.leave_elsewhere)
+            if works:
+                sender.hear(_QUEUED, self._begin_queued)
         self._unattended: set[tuple[str, int]] = set()
         """Runs, with their epochs, on which nobody worked at the last look."""
         self._closing = False
@@ -144,7 +151,7 @@ class LocalRuns:
             "profile": plan.profile,
             "compact_only": plan.compact_only,
         }
-        if worker := self._worker():
+        if self._works and (worker := self._worker()):
             record.extra[WORKER] = worker
         run = self._background(record.tenant, record.id)
         log = RunLog(record.id, self._tell)
@@ -159,6 +166,10 @@ class LocalRuns:
             self._start(record.id, partial(run.withdraw, error))
             raise
         accepted = msgspec.json.encode(plan.response)
+        if not self._works:
+            leave()
+            self._offer(record.tenant, record.id, record.epoch)
+            return accepted
         loop = self.engine.loop(plan, journal, RunSink(journal, log), Earlier(events.sequence))
         self._start(record.id, partial(run.to_end, loop), leave)
         return accepted
@@ -172,7 +183,7 @@ class LocalRuns:
 
         Where others share the database this is done again and again, for the runs of those who die.
         """
-        found = await self.engine.store.unfinished()
+        found = await self.engine.store.unfinished() if self._works else []
         if self._watch is not None:
             await self._watch.look({run.worker for run in found})
             found = [run for run in found if run.worker == self._watch.own or self._watch.is_dead(run.worker)]
@@ -192,6 +203,9 @@ class LocalRuns:
         watch = self._watch
         if watch is None or self._closing:
             return
+        if not self._works:
+            await watch.look()
+            return
         found = await self.engine.store.unfinished()
         await watch.look({run.worker for run in found})
         left = [run for run in found if self._is_unattended(run, watch)]
@@ -204,6 +218,25 @@ class LocalRuns:
         if run.worker == watch.own:
             return run.id not in self._tasks
         return watch.is_dead(run.worker)
+
+    def _offer(self, tenant: str, response_id: str, epoch: int) -> None:
+        """Tell workers of other servers that a run is anybody's; who does not hear it finds it with its next looks."""
+        if self._far is not None:
+            self._far.tell(_QUEUED, msgspec.json.encode((tenant, response_id, epoch)).decode())
+
+    def _begin_queued(self, letter: str) -> None:
+        """Take a run that is anybody's, unless another worker is faster."""
+        tenant, response_id, epoch = msgspec.json.decode(letter, type=tuple[str, str, int])
+        if not self._closing and response_id not in self._tasks:
+            run = self._background(tenant, response_id)
+            self._start(response_id, partial(run.begin, epoch), self.limits.enter(tenant, always=True))
+
+    async def _give_away(self, tenant: str, response_id: str) -> None:
+        """Let a run be anybody's that can go on."""
+        store = self.engine.store
+        record = await patiently(lambda: store.claim(tenant, response_id))
+        if record is not None:
+            self._offer(tenant, response_id, record.epoch)
 
     async def _take_over(self, found: Iterable[UnfinishedRun]) -> None:
         """Claim runs, unless somebody else has been faster, and go on with them in their turns."""
@@ -254,10 +287,14 @@ class LocalRuns:
 
     def go_on(self, tenant: str, response_id: str) -> None:
         """Go on with a run that was parked and has all that it waits for."""
-        if not self._closing:  # else the next start goes on with it
+        if self._closing:  # the next start goes on with it
+            return
+        if self._works:
             run = self._background(tenant, response_id)
             work = partial(run.go_on, self._tasks.get(response_id))
             self._start(response_id, work, self.limits.enter(tenant, always=True))
+        else:
+            self._start(response_id, partial(self._give_away, tenant, response_id))
 
     async def answer(self, create: CreateResponse, ctx: Context) -> bool:
         """Answer what the response before a request waits for with the request's input: it goes on, not another one.
