@@ -84,6 +84,6 @@ class Socket:
 @contextlib.contextmanager
 def socket(stage: Served, headers: Mapping[str, str] | None = None, **options: Any) -> Iterator[Socket]:
     """Open a connection."""
-    connection = connect(address(stage), additional_headers=headers, proxy=None, **options)
+    connection = connect(address(stage), additional_headers=headers, proxy=None, open_timeout=PATIENCE, **options)
     with connection:
         yield Socket(connection)

@@ -36,7 +36,7 @@ def bearer(key: str) -> dict[str, str]:
 def refused(stage: Served, path: str = "/v1/responses", **options: Any) -> tuple[int, Any, Any]:
     """Try to connect; return the status, the error and the headers of the answer."""
     with pytest.raises(InvalidStatus) as found:
-        connect(address(stage, path), proxy=None, **options)
+        connect(address(stage, path), proxy=None, open_timeout=PATIENCE, **options)
     response = found.value.response
     assert response.headers["content-type"] == "application/json"
     body = json.loads(response.body or b"")

@@ -1,5 +1,6 @@
 """Open Responses 2026-04-24: endpoints and transport (1.1), what a request may hold (1.2), and errors (1.7)."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -92,7 +93,9 @@ async def test_no_frame_is_split_over_two_writes(tmp_path: Path) -> None:
         writes.extend(piece for piece in [message.get("body", b"")] if piece)
 
     async def receive() -> Any:
-        return next(messages, {"type": "http.disconnect"})
+        if (message := next(messages, None)) is None:
+            await asyncio.Event().wait()  # the client stays
+        return message
 
     with ScriptedBackend([turn(["One ", "two ", "three"], burst=2)]) as model:
         app = Antwort(Config(data_dir=tmp_path, providers={}), backend=model)

@@ -34,7 +34,7 @@ def _settings(engines: Mapping[str, Site], formats: tuple[str, ...]) -> dict[str
         "server": {"secret_key": "only for tests", "limiter": False, "bind_address": "127.0.0.1", "port": 1},
         "search": {"formats": list(formats), "ban_time_on_fail": 0, "max_ban_time_on_fail": 0},
         "plugins": {},
-        "outgoing": {"request_timeout": 10.0},
+        "outgoing": {"request_timeout": 60.0},
         "engines": [
             {
                 "name": name,

@@ -70,7 +70,8 @@ def searching(query: str = "tea", answer: str = "It is a drink [1].") -> list[Tu
 @contextlib.contextmanager
 def staged(tmp_path: Path, steps: Sequence[Turn | str], settings: JSON, **sections: Any) -> Iterator[Served]:
     """Serve the app; lint every answer its clients have read."""
-    providers = {"web_search": {"enabled": True, "settings": settings}}
+    # A real backend is late when processors are busy, most of all with its first answer.
+    providers = {"web_search": {"enabled": True, "settings": {"timeout": 120.0, **settings}}}
     with ScriptedBackend(steps) as model:
         app = Antwort(Config(data_dir=tmp_path, **{"providers": providers, **sections}), backend=model)
         with running(app) as server, contextlib.ExitStack() as closing:
