@@ -39,7 +39,7 @@ def _serve(loaded: LoadedConfig, tenant: str, *, probe: bool) -> None:
     async def serve() -> None:
         try:
             await app.start(recover=False)
-            face = McpFace(app.engine, app.runs.limits)
+            face = McpFace(app.engine, app.runs.limits, app.registry.registrations)
             await StdioServer(face, caller, streams, max_bytes=app.config.server.max_body_bytes).serve()
         finally:
             await app.close()

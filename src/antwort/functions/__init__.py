@@ -16,6 +16,7 @@ from antwort.functions.hosted_tool import (
 from antwort.functions.metrics import Counter, Gauge, Histogram
 from antwort.functions.provider import FunctionProvider, Provider, function, route
 from antwort.functions.registry import FunctionRegistry
+from antwort.functions.resources import Resource, ResourceContent, ResourceSource
 from antwort.functions.results import Image, ToolResult
 from antwort.functions.spec import Effect, FunctionSpec, Limits, Scope, Shape, tool_definition
 
@@ -40,6 +41,9 @@ __all__ = [
     "OpenedItem",
     "OpenedTool",
     "Provider",
+    "Resource",
+    "ResourceContent",
+    "ResourceSource",
     "Scope",
     "Shape",
     "ToolCall",

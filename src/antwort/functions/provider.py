@@ -36,6 +36,7 @@ from antwort.files.base import Files
 from antwort.functions.calls import ToolCall
 from antwort.functions.hosted_tool import OpenedTool
 from antwort.functions.metrics import MetricDescriptor
+from antwort.functions.resources import ResourceSource
 from antwort.functions.results import ToolResult
 from antwort.functions.spec import FunctionOptions, FunctionSpec, check_options
 from antwort.sandbox import Sandbox
@@ -236,6 +237,8 @@ class Provider(Generic[S]):
 
     What they need of `lifespan` they are given there.
     """
+    resources: Sequence[ResourceSource] = ()
+    """What it keeps that clients of the Model Context Protocol can read; set in `__init__`."""
     # Here and not in __init__, so that a provider that forgets to call super().__init__() still works.
     _exit: contextlib.AsyncExitStack | None = None
     _services: Services | None = None

@@ -98,7 +98,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
 def _mcp_endpoint(parts: Parts) -> McpEndpoint:
     engine = parts.engine
     return McpEndpoint(
-        McpFace(engine, parts.runs.limits),
+        McpFace(engine, parts.runs.limits, parts.registry.registrations),
         parts.limiter,
         origins=parts.config.server.cors_origins,
         heartbeats=Heartbeats(engine.settings.heartbeat),

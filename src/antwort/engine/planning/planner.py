@@ -144,6 +144,11 @@ class Planner:
                 await error.wake()
 
     @property
+    def described_agents(self) -> dict[str, str]:
+        """What the agents are for that a request can ask for, by their names."""
+        return {profile.name: profile.description for profile in self._profiles.values() if profile.name is not None}
+
+    @property
     def agents(self) -> list[str]:
         """The names of the agents that a request can ask for."""
         return [name for name in self._profiles if name is not None]

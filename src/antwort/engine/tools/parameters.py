@@ -177,6 +177,7 @@ class Profile(msgspec.Struct, frozen=True):
 
     name: str | None
     """None is what answers if no agent was asked for."""
+    description: str
     instructions: str | None
     model: str | None
     functions: tuple[str, ...] | None
@@ -197,6 +198,7 @@ class Profile(msgspec.Struct, frozen=True):
         """Return the profile of an agent; `max_turns` is for those that do not say."""
         return cls(
             name,
+            agent.description,
             agent.instructions,
             agent.model,
             None if agent.functions is None else tuple(agent.functions),

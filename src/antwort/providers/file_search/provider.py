@@ -60,6 +60,7 @@ from antwort.providers.file_search.ingestion.yielding import SharedWord, ShareTe
 from antwort.providers.file_search.neighbours import with_neighbours_joined
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.reranking import SecondRanking
+from antwort.providers.file_search.resources import StoreFileResources
 from antwort.providers.file_search.routes import READ, VectorStoreRoutes
 from antwort.providers.file_search.search import RankedChunk, Searcher, SearchOutcome, Wish
 from antwort.providers.file_search.settings import FileSearchSettings
@@ -224,6 +225,7 @@ class FileSearch(Provider[FileSearchSettings], WorksApart):
         self._store_routes = VectorStoreRoutes(self.settings)
         self._file_routes = StoreFileRoutes()
         self.parts = (self._store_routes, self._file_routes)
+        self.resources = (StoreFileResources(self._file_routes),)
 
     @property
     @override

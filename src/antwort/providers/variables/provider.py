@@ -32,6 +32,7 @@ from antwort.provider import (
 )
 from antwort.providers.variables.json_grammar import parse_path
 from antwort.providers.variables.json_scanner import JsonScanner, NotJsonError
+from antwort.providers.variables.resources import VariableResources
 from antwort.providers.variables.routes import VariableRoutes, VariablesSettings
 
 _MOST_NAMES = 30
@@ -136,6 +137,7 @@ class VariablesProvider(Provider[VariablesSettings]):
     def __init__(self, settings: VariablesSettings | None = None) -> None:
         super().__init__(settings)
         self.parts = (VariableRoutes(self),)
+        self.resources = (VariableResources(lambda: self.services.values),)
         self._summaries: OrderedDict[tuple[str, int, bool], Mapping[str, Any]] = OrderedDict()
         for part in ("start", "offset", "lines", "grep", "json_path"):
             self.reads.labels(part)  # so that each shows from the beginning

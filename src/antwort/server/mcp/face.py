@@ -1,7 +1,7 @@
 """What clients of the protocol can ask, however their messages come: the functions of the server, listed and called."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from antwort.engine.engine import Engine
 from antwort.errors import APIError
 from antwort.functions import ToolResult
 from antwort.functions.output import encodable
+from antwort.functions.registration import Registration
 from antwort.runs.limits import TenantLimits
 from antwort.server.mcp.messages import (
     CANCELLED,
@@ -28,6 +29,7 @@ from antwort.server.mcp.messages import (
     cannot_ask,
     notification,
 )
+from antwort.server.mcp.resources import AgentPrompts, ReadableResources
 from antwort.server.mcp.respond_tool import RESPOND, RespondTool
 from antwort.server.mcp.tools import DescribedTools, result_of
 from antwort.server.mcp.waiting_calls import WaitingCall, approval_of, can_ask
@@ -38,7 +40,7 @@ Tell = Callable[[JSON], None]
 """Sends a notification to whoever has asked."""
 _FRESH = 60_000
 """Milliseconds for which clients may keep a list: another may have been put into service, or taken out, by then."""
-_CAPABILITIES: JSON = {"tools": {}}
+_CAPABILITIES: JSON = {"tools": {}, "resources": {}, "prompts": {}}
 _INSTRUCTIONS = "The functions of an antwort server. Their results are what its own agents read of them."
 _PAUSE = 0.1
 """Seconds between two notifications of a call; what is told more often is left out, but not that it is done."""
@@ -83,8 +85,12 @@ class _UnderWay:
 class McpFace:
     """Answers requests. Nothing is kept of a client but the calls that are under way."""
 
-    def __init__(self, engine: Engine, limits: TenantLimits) -> None:
+    def __init__(
+        self, engine: Engine, limits: TenantLimits, registrations: Callable[[], Iterable[Registration]]
+    ) -> None:
         self._engine = engine
+        self._resources = ReadableResources(registrations)
+        self._prompts = AgentPrompts(lambda: engine.planner.described_agents, RESPOND)
         self._limits = limits
         self._tools = DescribedTools()
         self._respond = RespondTool(engine, limits)
@@ -92,6 +98,11 @@ class McpFace:
         self._methods: dict[str, Callable[[RpcMessage, RpcCaller, Tell], Awaitable[JSON]]] = {
             "tools/list": self._list_tools,
             "tools/call": self._call_tool,
+            "resources/list": self._list_resources,
+            "resources/templates/list": self._list_templates,
+            "resources/read": self._read_resource,
+            "prompts/list": self._list_prompts,
+            "prompts/get": self._get_prompt,
         }
 
     async def answer(self, message: RpcMessage, caller: RpcCaller, tell: Tell) -> JSON:
@@ -127,7 +138,24 @@ class McpFace:
         page = await self._tools.page(functions, message.params.get("cursor"))
         if "nextCursor" not in page and (respond := self._respond.described(caller.ctx, functions)) is not None:
             page["tools"].append(respond)
-        return {**page, "ttlMs": _FRESH, "cacheScope": "private"} if caller.is_stateless else page
+        return _kept(page, caller)
+
+    async def _list_resources(self, message: RpcMessage, caller: RpcCaller, _tell: Tell) -> JSON:
+        return _kept(await self._resources.page(caller.ctx, message.params.get("cursor")), caller, 0)
+
+    async def _list_templates(self, _message: RpcMessage, caller: RpcCaller, _tell: Tell) -> JSON:
+        return _kept(self._resources.templates(caller.ctx), caller)
+
+    async def _read_resource(self, message: RpcMessage, caller: RpcCaller, _tell: Tell) -> JSON:
+        uri, stateless = message.params.get("uri"), caller.is_stateless
+        return _kept(await self._resources.read(caller.ctx, uri, is_stateless=stateless), caller, 0)
+
+    async def _list_prompts(self, _message: RpcMessage, caller: RpcCaller, _tell: Tell) -> JSON:
+        return _kept(self._prompts.page() if self._is_respond(caller.ctx) else {"prompts": []}, caller)
+
+    async def _get_prompt(self, message: RpcMessage, caller: RpcCaller, _tell: Tell) -> JSON:
+        name = message.params.get("name") if self._is_respond(caller.ctx) else None
+        return self._prompts.get(name, message.params.get("arguments"))
 
     async def _call_tool(self, message: RpcMessage, caller: RpcCaller, tell: Tell) -> JSON:
         name, arguments = _named_call(message)
@@ -239,6 +267,11 @@ def _named_call(message: RpcMessage) -> tuple[str, JSON]:
     if arguments is not None and not isinstance(arguments, dict):
         raise RpcError(INVALID_PARAMS, "'arguments' is an object.")
     return name, arguments or {}
+
+
+def _kept(result: JSON, caller: RpcCaller, milliseconds: int = _FRESH) -> JSON:
+    """Return a result with how long its reader may keep it, if he knows of that."""
+    return {**result, "ttlMs": milliseconds, "cacheScope": "private"} if caller.is_stateless else result
 
 
 def _greeting(message: RpcMessage) -> JSON:
