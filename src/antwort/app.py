@@ -65,7 +65,7 @@ from antwort.server.gate import BodyBudget
 from antwort.server.observation import Refusals
 from antwort.server.readiness import ServerState, refuse_unstarted
 from antwort.server.sockets.websocket import WebSockets
-from antwort.storage.base import Questions
+from antwort.storage.base import Questions, StoreUnavailableError
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.identities import WorkerIdentities
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
@@ -378,7 +378,11 @@ class Antwort:
         after = self.config.engine.takeover_after
         watch = WorkerWatch(storage.store.workers, identities, number=self._peers.number, lease=after)
         opened.push_async_callback(watch.close)
-        await watch.join(self._sharing(storage))
+        try:
+            await watch.join(await asyncio.to_thread(self._sharing, storage))
+        except StoreUnavailableError as error:
+            where = given_at(self.loaded, "storage.url")
+            raise ConfigError(f"the database cannot be written: {error.message}", where=where) from error
         return watch
 
     def _leads(self) -> bool:
@@ -393,8 +397,9 @@ class Antwort:
         if key is None:
             local["encryption.key"] = "it has drawn a key of its own; set the same encryption.key for all servers"
             return Sharing(local)
-        digest = hashlib.blake2b(key.get_secret_value().encode(), digest_size=8, person=b"sharing").hexdigest()
-        return Sharing(local, {"encryption.key": digest})
+        # Slow, since others can read it: they shall not find out the key by trying.
+        digest = hashlib.scrypt(key.get_secret_value().encode(), salt=b"antwort sharing", n=2**14, r=8, p=1, dklen=16)
+        return Sharing(local, {"encryption.key": digest.hex()})
 
     def _new_engine(self, store: Store, sealer: Sealer) -> Engine:
         return Engine.build(

@@ -21,8 +21,11 @@ from antwort.concurrency.peers import Mailbox, Peers
 from antwort.config import Config
 from antwort.context import Context
 from antwort.engine.output import coalescer
+from antwort.errors import ConfigError
 from antwort.functions import FunctionSpec
 from antwort.runs import local
+from antwort.storage.base import StoreUnavailableError
+from antwort.storage.sql.workers import WorkerStore
 from antwort.testing import Gate, RunningApp, ScriptedBackend, call, lint_response, lint_stream, running, turn
 from antwort.types import JSON
 
@@ -174,6 +177,18 @@ async def test_a_worker_that_starts_takes_up_what_nobody_works_on(tmp_path: Path
     async with embedded(tmp_path, ["Done."], storage=storage) as last:
         response, _ = await last.result(run)
         assert response["status"] == "completed"
+
+
+async def test_a_database_that_cannot_be_written_is_told_at_start(
+    tmp_path: Path, ready_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def join(*_: object) -> None:
+        raise StoreUnavailableError("The database is read-only.")
+
+    monkeypatch.setattr(WorkerStore, "join", join)
+    with pytest.raises(ConfigError, match=r"the database cannot be written: The database is read-only\."):
+        async with embedded(tmp_path, [], storage={"url": ready_url}):
+            pytest.fail("it has started")
 
 
 async def test_a_run_that_was_taken_to_be_cancelled_belongs_to_whoever_took_it(tmp_path: Path, ready_url: str) -> None:
