@@ -11,6 +11,7 @@ from tests.http.sdk import Served, served
 
 from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Context
+from antwort.testing import fail, turn
 from antwort.types import JSON
 from antwort.web.routes import Route
 from antwort.wire.answers import InputTokens
@@ -59,6 +60,14 @@ class Session:
         while self.ask("GET /v1/responses/{response_id}", response_id=run)["status"] != "completed":
             pass  # each time is a round trip
         self.ask("POST /v1/responses/{response_id}/cancel", response_id=run)
+        self.ask("GET /v1/runs")
+        self.ask("GET /v1/runs/{run_id}", run_id=run)
+        broken = self.ask("POST /v1/responses", {"input": "Hi", "background": True})["id"]
+        while self.ask("GET /v1/runs/{run_id}", run_id=broken)["status"] != "failed":
+            pass
+        again = self.ask("POST /v1/runs/{run_id}/retry", run_id=broken)["id"]
+        while self.ask("GET /v1/runs/{run_id}", run_id=again)["status"] != "completed":
+            pass
         self.ask("DELETE /v1/responses/{response_id}", response_id=kept)
         one = {"conversation_id": self.ask("POST /v1/conversations", {"metadata": {"a": "b"}})["id"]}
         self.ask("GET /v1/conversations/{conversation_id}", **one)
@@ -96,7 +105,7 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
         return result
 
     monkeypatch.setattr(Route, "call", recorded)
-    with served(tmp_path, ["Hello."] * 3, functions=[double]) as stage:
+    with served(tmp_path, [*["Hello."] * 3, turn(error=fail(400, "No.")), "Hello."], functions=[double]) as stage:
         session = Session(stage)
         session.ask_all()
     described = described_answers(session.answers["GET /openapi.json"].json())

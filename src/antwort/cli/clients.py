@@ -207,6 +207,34 @@ class RemoteClient:
         finally:
             await transport.close()
 
+    async def events(self, response_id: str, *, after: int = -1) -> AsyncGenerator[JSON, None]:
+        """Yield the events of a stored response after one, until it is over; a connection that ends before is a 502."""
+        query = {"stream": "true", **({"starting_after": after} if after >= 0 else {})}
+        transport = Transport(self.description, self._config)
+        try:
+            with _cure():
+                reply = await transport.get(
+                    f"/responses/{quote(response_id, safe='')}?{urlencode(query)}", self._headers
+                )
+            try:
+                async for event in self._events(reply):
+                    yield event
+            finally:
+                reply.abort()
+        finally:
+            await transport.close()
+
+    async def _events(self, reply: Reply) -> AsyncGenerator[JSON, None]:
+        if reply.status != 200:
+            raise await _refusal(reply)
+        splitter = EventSplitter(AnswerLimits.default(self.description))
+        while chunk := await reply.chunk():
+            for data in splitter.feed(chunk):
+                if data == _END:
+                    return
+                yield _event(data, self.description)
+        raise BadGatewayError(f"{self.description} ended the connection.")
+
     async def questions(self, name: str, *, status: str = "") -> list[JSON]:
         """Ask the server for questions."""
         if not name.startswith(_RESPONSE):

@@ -28,6 +28,7 @@ COMMANDS = {
         "antwort.cli.questions:questions",
         "List and answer what models ask people, and calls that wait for a yes.",
     ),
+    "runs": Lazy("antwort.cli.runs:runs", "List, show, cancel, retry and follow background responses."),
     "ingest": Lazy("antwort.cli.ingest:ingest", "Make files searchable."),
     "init": Lazy("antwort.cli.config:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),

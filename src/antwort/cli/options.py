@@ -72,6 +72,15 @@ def log_options(command: F) -> F:
     return level(form(command))
 
 
+def server_options(command: F) -> F:
+    """Add the options that name a running server."""
+    url = click.option("--url", metavar="URL", help="The running server; that of the configuration if not given.")
+    key = click.option(
+        "--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server."
+    )
+    return url(key(command))
+
+
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

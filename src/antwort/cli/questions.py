@@ -5,14 +5,14 @@ import json
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from antwort.cli.clients import RemoteClient, ResponseClient
 from antwort.cli.event_loop import LeavingRunner
 from antwort.cli.groups import Group
-from antwort.cli.options import configured, json_option
+from antwort.cli.options import configured, json_option, server_options
 from antwort.cli.output import CommandFailure, Misuse, print_json, print_table
 from antwort.cli.running_server import own_url
 from antwort.cli.terminal import Printer, ask, clean, harmless
@@ -188,20 +188,9 @@ def _given(question: JSON, text: str) -> JSON:
 # --- `antwort questions` ---------------------------------------------------------------------------------------------
 
 
-F = TypeVar("F", bound=Callable[..., object])
-
 _ALL = "all"
 _STATES = ("open", "answered", "expired", "cancelled", _ALL)
 _HEADERS = ("id", "response", "status", "asked", "choices", "expires")
-
-
-def _server_options(command: F) -> F:
-    """Add the options that name a server."""
-    url = click.option("--url", metavar="URL", help="The running server; that of the configuration if not given.")
-    key = click.option(
-        "--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server."
-    )
-    return url(key(command))
 
 
 @click.group(cls=Group)
@@ -213,7 +202,7 @@ def questions() -> None:
 @click.option("--status", type=click.Choice(_STATES), default="open", show_default=True, help="Only those in a state.")
 @click.option("--response", metavar="ID", help="Only those of a response, and of its sub-agents.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many to list at most.")
-@_server_options
+@server_options
 @json_option
 @configured
 def list_questions(
@@ -244,7 +233,7 @@ def list_questions(
 @click.argument("name", metavar="ID")
 @click.argument("text")
 @click.option("--reason", metavar="TEXT", help="Why a call is not to be made; the model reads it.")
-@_server_options
+@server_options
 @json_option
 @configured
 def answer_question(

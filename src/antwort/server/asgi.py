@@ -16,6 +16,7 @@ from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
+from antwort.server.api.runs import RunEndpoints
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
@@ -51,6 +52,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     server, engine = parts.config.server, parts.engine
     api = [
         *ResponseEndpoints(engine, parts.runs).routes(),
+        *RunEndpoints(engine, parts.runs).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *Passthrough(

@@ -23,6 +23,7 @@ from sqlalchemy import (
 _UNFINISHED = text("background AND status IN ('queued', 'in_progress')")
 _CONTINUES = text("previous_response_id IS NOT NULL")
 _ROOT = text("parent_id IS NULL")
+_RUN = text("background AND parent_id IS NULL")
 _SUB_AGENT = text("parent_id IS NOT NULL")
 _UNSTORED = text("unstored_at IS NOT NULL")
 _SAME_RUN = text("run_id IS NOT NULL")
@@ -75,6 +76,7 @@ responses = Table(
     ForeignKeyConstraint(["parent_id"], ["responses.id"], ondelete="CASCADE"),
     UniqueConstraint("id"),
     Index("ix_responses_list", "tenant", "created_at", "number", sqlite_where=_ROOT, postgresql_where=_ROOT),
+    Index("ix_responses_runs", "tenant", "created_at", "number", sqlite_where=_RUN, postgresql_where=_RUN),
     # A child is begun once, whoever begins it.
     Index(
         "ix_responses_child",

@@ -5,6 +5,7 @@ Every statement names the tenant. The drivers compile a text once and keep it, a
 
 import time
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -127,6 +128,9 @@ _UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 _ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
 _DESCENDING = f"SELECT {RECORD} {_DOWNWARDS}"
+_RUNS = f"{_BETWEEN} AND background AND (? = '' OR status = ?)"
+_RUNS_ASCENDING = f"SELECT {RECORD} {_RUNS} ORDER BY created_at, number LIMIT ?"
+_RUNS_DESCENDING = f"SELECT {RECORD} {_RUNS} ORDER BY created_at DESC, number DESC LIMIT ?"
 # The output of all responses of such a page, in one statement however many there are. The empty text
 # keeps SQLite from searching all entries of the tenant by the index on items.
 _SHOWN = "AND tenant || '' = ? AND direction = 'output' AND visible ORDER BY response_id, position"
@@ -371,24 +375,37 @@ class ResponseStore(Transactions):
         Raise NotFoundError for an unknown one. With `before` alone the page is the one right before it. However many
         they are, the number of statements is the same.
         """
-        ascending = order == "asc"
         with snapshot(database):
-            start = None if after is None else _position(database, tenant, after, "after")
-            end = None if before is None else _position(database, tenant, before, "before")
-            low, high = (start, end) if ascending else (end, start)
-            backwards = start is None and end is not None
-            upwards = ascending != backwards
-            records, output = (_ASCENDING, _OUTPUT_ASCENDING) if upwards else (_DESCENDING, _OUTPUT_DESCENDING)
-            bounds = (tenant, *(low or _FIRST), *(high or _LAST))
-            rows = database.execute(records, (*bounds, limit + 1)).fetchall()
-            items = database.execute(output, (*bounds, limit, tenant)).fetchall()
+            window = _window(database, tenant, after, before, order)
+            records, output = (_ASCENDING, _OUTPUT_ASCENDING) if window.upwards else (_DESCENDING, _OUTPUT_DESCENDING)
+            rows = database.execute(records, (*window.bounds, limit + 1)).fetchall()
+            items = database.execute(output, (*window.bounds, limit, tenant)).fetchall()
         found = {record.id: ListedResponse(record, []) for record in map(record_of, rows[:limit])}
         for response_id, *entry in items:
             found[response_id].output.append(entry_of(entry).item)
-        listed = list(found.values())
-        if backwards:
-            listed.reverse()
-        return Page(listed, has_more=len(rows) > limit)
+        return window.page(list(found.values()), has_more=len(rows) > limit)
+
+    @reads
+    def list_runs(
+        self,
+        database: Database,
+        tenant: str,
+        *,
+        status: str = "",
+        limit: int,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """Return the records of background responses, as `list_responses` does; those with a status, if one is given.
+
+        Those of sub-agents are not among them.
+        """
+        with snapshot(database):
+            window = _window(database, tenant, after, before, order)
+            records = _RUNS_ASCENDING if window.upwards else _RUNS_DESCENDING
+            rows = database.execute(records, (*window.bounds, status, status, limit + 1)).fetchall()
+        return window.page([record_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
     @reads
     def children(self, database: Database, tenant: str, parent_id: str, call_id: str) -> list[ResponseRecord]:
@@ -432,6 +449,28 @@ class ResponseStore(Transactions):
         """
         found = database.execute(_UNFINISHED).fetchall()
         return [UnfinishedRun(tenant, name, epoch, worker_of(decoded(extra))) for tenant, name, epoch, extra in found]
+
+
+class _ListWindow(Struct, frozen=True):
+    """The part of a list that a page is of."""
+
+    bounds: Row
+    upwards: bool
+    backwards: bool
+    """It is read from its end."""
+
+    def page(self, listed: list[Any], *, has_more: bool) -> Page:
+        """Return the page, in the order of the list."""
+        return Page(listed[::-1] if self.backwards else listed, has_more)
+
+
+def _window(database: Database, tenant: str, after: str | None, before: str | None, order: str) -> _ListWindow:
+    ascending = order == "asc"
+    start = None if after is None else _position(database, tenant, after, "after")
+    end = None if before is None else _position(database, tenant, before, "before")
+    low, high = (start, end) if ascending else (end, start)
+    backwards = start is None and end is not None
+    return _ListWindow((tenant, *(low or _FIRST), *(high or _LAST)), ascending != backwards, backwards)
 
 
 def worker_of(extra: JSON) -> str:

@@ -112,6 +112,44 @@ _SUB_AGENT = replace(
     depth=1,
 )
 AGENTS = (Example(to_builtins(AgentList(data=[_AGENT, _SUB_AGENT])), parameters=_OF_RESPONSE),)
+_RUN: JSON = {
+    "id": _RESPONSE,
+    "object": "run",
+    "created_at": _TIME,
+    "completed_at": _TIME + 9,
+    "status": "failed",
+    "waiting": False,
+    "background": True,
+    "model": _MODEL,
+    "agent": None,
+    "usage": to_builtins(Usage(input_tokens=412, output_tokens=58, total_tokens=470)),
+    "error": {"code": "server_error", "message": "The model server is away."},
+    "incomplete_details": None,
+    "previous_response_id": None,
+    "retry_of": None,
+}
+_RUN_CALL: JSON = {
+    "response_id": _RESPONSE,
+    "call_id": "call_1",
+    "name": "get_weather",
+    "turn": 0,
+    "parent": None,
+    "state": "ended",
+    "status": "error",
+    "waiting_since": None,
+    "question_id": None,
+}
+_OF_RUN: JSON = {"run_id": _RESPONSE}
+LIST_RUNS = (Example(_page(_RUN), parameters={"status": "failed", "limit": 20}),)
+RETRIEVE_RUN = (
+    Example({**_RUN, "agents": to_builtins([_AGENT, _SUB_AGENT]), "calls": [_RUN_CALL]}, parameters=_OF_RUN),
+)
+RETRY_RUN = (
+    Example(
+        {**_QUEUED, "id": "resp_9be1d0", "metadata": {"retry_of": _RESPONSE}},
+        parameters=_OF_RUN,
+    ),
+)
 INPUT_ITEMS = (Example(_page(_QUESTION), parameters={**_OF_RESPONSE, "limit": 20}),)
 INPUT_TOKENS = (Example({"object": "response.input_tokens", "input_tokens": 11}, body={"input": "Hello!"}),)
 COMPACT = (

@@ -74,6 +74,7 @@ CREATE UNIQUE INDEX ix_responses_child ON responses (parent_id, parent_call_id, 
 CREATE INDEX ix_responses_list ON responses (tenant, created_at, number) WHERE parent_id IS NULL;
 CREATE INDEX ix_responses_previous ON responses (tenant, previous_response_id) WHERE previous_response_id IS NOT NULL;
 CREATE INDEX ix_responses_run ON responses (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX ix_responses_runs ON responses (tenant, created_at, number) WHERE background AND parent_id IS NULL;
 CREATE INDEX ix_responses_unfinished ON responses (created_at) WHERE background AND status IN ('queued', 'in_progress');
 CREATE INDEX ix_responses_unstored ON responses (unstored_at) WHERE unstored_at IS NOT NULL;
 CREATE TABLE stored_files (

@@ -1,0 +1,213 @@
+"""`/v1/runs`: background responses as work, without what was said in them; and their second tries."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from pydantic import SecretStr
+from tests.http.sdk import Served, done, served
+
+from antwort.config import ApiKeyConfig, AuthConfig
+from antwort.errors import FunctionError
+from antwort.providers.sub_agents import SubAgentsProvider
+from antwort.testing import Gate, Turn, call, fail, turn
+from antwort.types import JSON
+
+SPAWN: Any = {"type": "function", "name": "spawn_agent"}
+ADD: Any = {"type": "function", "name": "add"}
+SPLIT: Any = {"type": "function", "name": "split"}
+
+
+async def add(a: int, b: int) -> int:
+    """Add two numbers."""
+    return a + b
+
+
+async def split(a: int) -> int:
+    """Split a number."""
+    raise FunctionError(f"The secret number {a} cannot be split.")
+
+
+def begun(stage: Served, *, wait: bool = True, **fields: Any) -> str:
+    """Begin a response in the background; return its id, when it is over or at once."""
+    body = {"input": "Hi", "background": True, **fields}
+    name = str(stage.request("POST", "/responses", json=body).json()["id"])
+    if wait:
+        done(stage, name)
+    return name
+
+
+def listed(stage: Served, **query: Any) -> JSON:
+    found = stage.request("GET", "/runs", params=query)
+    assert found.status_code == 200, found.text
+    body: JSON = found.json()
+    return body
+
+
+def ids(page: JSON) -> list[str]:
+    return [run["id"] for run in page["data"]]
+
+
+def retried(stage: Served, name: str, **options: Any) -> httpx.Response:
+    return stage.request("POST", f"/runs/{name}/retry", **options)
+
+
+def message(answer: httpx.Response) -> str:
+    return str(answer.json()["error"]["message"])
+
+
+@pytest.fixture
+def gate() -> Iterator[Gate]:
+    gate = Gate()
+    yield gate
+    gate.open()
+
+
+def test_background_responses_are_listed_by_status_and_others_are_not(tmp_path: Path, gate: Gate) -> None:
+    steps: list[Turn | str] = ["One.", turn(error=fail(400, "No.")), "In front.", turn("Later.", wait_for=gate)]
+    with served(tmp_path, steps) as stage:
+        first, second = begun(stage), begun(stage)
+        stage.request("POST", "/responses", json={"input": "Hi"})
+        unstored = begun(stage, wait=False, store=False)
+        gate.wait_reached()
+        assert ids(listed(stage)) == [second, first]
+        assert ids(listed(stage, order="asc")) == [first, second]
+        assert ids(listed(stage, status="completed")) == [first]
+        assert ids(listed(stage, status="failed")) == [second]
+        assert ids(listed(stage, status="cancelled")) == []
+        page = listed(stage, limit=1)
+        assert (ids(page), page["first_id"], page["last_id"], page["has_more"]) == ([second], second, second, True)
+        page = listed(stage, limit=1, after=second)
+        assert (ids(page), page["has_more"]) == ([first], False)
+        assert ids(listed(stage, before=first)) == [second]
+        assert ids(listed(stage, status="completed", after=second)) == [first]
+        [failed] = listed(stage, status="failed")["data"]
+        assert failed["error"]["message"].endswith("No.")
+        assert (failed["background"], failed["waiting"]) == (True, False)
+        assert failed["completed_at"] is None or failed["completed_at"] >= failed["created_at"]
+        for wrong in ({"status": "lost"}, {"after": "resp_none"}, {"limit": 0}, {"state": "failed"}):
+            assert stage.request("GET", "/runs", params=wrong).status_code == 400
+        assert stage.request("GET", f"/runs/{unstored}").json()["status"] == "in_progress"
+
+
+def test_a_run_is_shown_with_its_agents_and_calls_and_without_what_was_said(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_agent", prompt="Count the secret!"), call("split", a=7)]),
+        turn(calls=[call("add", a=1, b=2)]),
+        "It is a secret 3.",
+        "Done.",
+    ]
+    with served(tmp_path, steps, providers=[SubAgentsProvider()], functions=[add, split]) as stage:
+        root = begun(stage, input="A secret!", tools=[SPAWN, ADD, SPLIT], instructions="Tell no secret.")
+        found = stage.request("GET", f"/runs/{root}")
+        body = found.json()
+        top, child = body["agents"]
+        assert (top["response_id"], top["parent_id"], child["parent_id"], child["depth"]) == (root, None, root, 1)
+        told = [(one["response_id"], one["name"], one["state"], one["status"]) for one in body["calls"]]
+        assert told == [
+            (root, "spawn_agent", "ended", "success"),
+            (root, "split", "ended", "error"),
+            (child["response_id"], "add", "ended", "success"),
+        ]
+        assert "secret" not in found.text
+        of_child = stage.request("GET", f"/runs/{child['response_id']}").json()
+        assert of_child == body
+        assert ids(listed(stage)) == [root]
+        assert stage.request("GET", "/runs/resp_none").status_code == 404
+
+
+def test_a_run_that_waits_says_for_what(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [turn(calls=[call("ask_user", question="Which?")]), "Blue."]
+    with served(tmp_path, steps, section={"user": {"enabled": True}}) as stage:
+        name = begun(stage, wait=False, tools=[{"type": "function", "name": "ask_user"}])
+        while not (asked := stage.request("GET", "/questions").json()["data"]):
+            pass
+        while not (found := stage.request("GET", f"/runs/{name}").json())["waiting"]:
+            pass
+        [waiting] = found["calls"]
+        assert (waiting["state"], waiting["status"], waiting["question_id"]) == ("waiting", None, asked[0]["id"])
+        assert waiting["waiting_since"] >= found["created_at"]
+        stage.request("POST", f"/questions/{asked[0]['id']}/answer", json={"answer": "blue"})
+        done(stage, name)
+        [ended] = stage.request("GET", f"/runs/{name}").json()["calls"]
+        assert (ended["state"], ended["status"], ended["question_id"]) == ("ended", "success", None)
+
+
+def test_what_has_failed_is_tried_again_as_it_was_asked(tmp_path: Path) -> None:
+    steps: list[Turn | str] = ["Before.", turn(error=fail(400, "No.")), turn(calls=[call("add", a=1, b=2)]), "Three."]
+    with served(tmp_path, steps, functions=[add]) as stage:
+        before = begun(stage)
+        fields: Any = {"input": "Add!", "instructions": "Be brief.", "temperature": 0.5, "metadata": {"topic": "sums"}}
+        failed = begun(stage, previous_response_id=before, tools=[ADD], stream=False, **fields)
+        answer = retried(stage, failed)
+        assert answer.status_code == 200, answer.text
+        accepted = answer.json()
+        assert (accepted["status"], accepted["background"]) == ("queued", True)
+        assert accepted["metadata"] == {"topic": "sums", "retry_of": failed}
+        assert accepted["id"] not in {before, failed}
+        finished = done(stage, accepted["id"])
+        assert (finished["status"], finished["previous_response_id"]) == ("completed", before)
+        assert (finished["instructions"], finished["temperature"]) == ("Be brief.", 0.5)
+        assert [item["content"] for item in stage.requests[-1].items if item.get("role") == "user"][-1:] != []
+        assert stage.request("GET", f"/responses/{failed}").json()["status"] == "failed"
+        [newest, *_] = listed(stage)["data"]
+        assert (newest["id"], newest["retry_of"]) == (accepted["id"], failed)
+
+
+def test_one_that_was_cancelled_is_tried_again_and_so_is_a_second_try(tmp_path: Path, gate: Gate) -> None:
+    with served(tmp_path, [turn("Slow.", wait_for=gate), turn(error=fail(400, "No.")), "Hello."]) as stage:
+        name = begun(stage, wait=False)
+        gate.wait_reached()
+        assert message(retried(stage, name)) == "The response is in_progress: cancel it first."
+        stage.request("POST", f"/responses/{name}/cancel")
+        second = retried(stage, name).json()["id"]
+        assert done(stage, second)["status"] == "failed"
+        third = retried(stage, second).json()
+        assert third["metadata"] == {"retry_of": second}
+        assert done(stage, third["id"])["status"] == "completed"
+
+
+def test_the_link_is_left_out_where_there_is_no_room_for_it(tmp_path: Path) -> None:
+    metadata = {f"key{number}": "value" for number in range(16)}
+    with served(tmp_path, [turn(error=fail(400, "No.")), "Hello."]) as stage:
+        again = retried(stage, begun(stage, metadata=metadata)).json()
+        assert again["metadata"] == metadata
+        assert done(stage, again["id"])["status"] == "completed"
+
+
+def test_what_cannot_be_tried_again_is_told(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_agent", prompt="Count!")]),
+        turn(error=fail(400, "No.")),
+        "Well.",
+        "In front.",
+    ]
+    with served(tmp_path, steps, providers=[SubAgentsProvider()]) as stage:
+        completed = begun(stage, tools=[SPAWN])
+        _, child = stage.request("GET", f"/runs/{completed}").json()["agents"]
+        front = stage.request("POST", "/responses", json={"input": "Hi"}).json()["id"]
+        for name, told in (
+            (completed, "The response is completed"),
+            (child["response_id"], "the response of a sub-agent"),
+            (front, "Only background responses"),
+        ):
+            answer = retried(stage, name)
+            assert (answer.status_code, told in message(answer)) == (409, True), answer.text
+        assert retried(stage, "resp_none").status_code == 404
+
+
+def test_runs_are_of_their_tenant(tmp_path: Path) -> None:
+    keys = [ApiKeyConfig(id=name, key=SecretStr(f"key-of-{name}"), tenant=name) for name in ("one", "two")]
+    ours, theirs = ({"authorization": f"Bearer key-of-{name}"} for name in ("one", "two"))
+    with served(tmp_path, [turn(error=fail(400, "No."))], auth=AuthConfig(api_keys=keys)) as stage:
+        body = {"input": "Hi", "background": True}
+        name = stage.request("POST", "/responses", json=body, headers=ours).json()["id"]
+        while stage.request("GET", f"/runs/{name}", headers=ours).json()["status"] != "failed":
+            pass
+        assert stage.request("GET", "/runs", headers=theirs).json()["data"] == []
+        assert stage.request("GET", "/runs", params={"after": name}, headers=theirs).status_code == 400
+        assert stage.request("GET", f"/runs/{name}", headers=theirs).status_code == 404
+        assert retried(stage, name, headers=theirs).status_code == 404
+        assert [one["id"] for one in stage.request("GET", "/runs", headers=ours).json()["data"]] == [name]
