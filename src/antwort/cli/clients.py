@@ -247,6 +247,21 @@ class RemoteClient:
         found = (await self.request(f"/questions?{sent}")).get("data")
         return found if isinstance(found, list) else []
 
+    async def at_root(self, path: str) -> tuple[int, bytes]:
+        """Return status and body of what a server has beside its API, such as `/readyz`, whatever the status is."""
+        parts = urlsplit(str(self._config.url))
+        root = self._config.model_copy(update={"url": f"{parts.scheme}://{parts.netloc}"})
+        transport = Transport(self.description, root)
+        try:
+            with _cure():
+                reply = await transport.get(path)
+            try:
+                return reply.status, await reply.read()
+            finally:
+                reply.abort()
+        finally:
+            await transport.close()
+
     async def request(self, path: str, body: Mapping[str, Any] | None = None) -> JSON:
         """Ask the server for something else than a response: with a body by POST. Raise APIError."""
         transport = Transport(self.description, self._config)

@@ -29,6 +29,10 @@ COMMANDS = {
         "List and answer what models ask people, and calls that wait for a yes.",
     ),
     "runs": Lazy("antwort.cli.runs:runs", "List, show, cancel, retry and follow background responses."),
+    "status": Lazy(
+        "antwort.cli.status:status",
+        "Show how a running server is: whether it is ready, its model servers, queues and runs.",
+    ),
     "ingest": Lazy("antwort.cli.ingest:ingest", "Make files searchable."),
     "init": Lazy("antwort.cli.config:init", "Write a configuration file with every key and its default."),
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
