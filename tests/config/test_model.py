@@ -193,6 +193,7 @@ _OF_ENTRIES: dict[type[BaseModel], dict[str, Any]] = {
     },
     ApiKeyConfig: {"key": None, "hash": None, "tenant": "default", "subject": None, "scopes": ["*"]},
     BackendConfig: {
+        "replicas": [],
         "api_key": None,
         "headers": {},
         "models": [],

@@ -1,6 +1,6 @@
 """From the configuration to backends."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -8,6 +8,7 @@ from prometheus_client import Gauge
 
 from antwort.backends.base import AllowedTools, FileReading, ModelBackend, WithoutImages
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.backends.replicas import Replica, Replicas
 from antwort.backends.resilience import CircuitBreaker, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.slots import Queue, Queues
@@ -99,12 +100,8 @@ def build_router(config: Config, queues: Queues | None = None) -> ModelRouter:
 def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = None) -> list[ModelRoute]:
     """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
     queues = queues or Queues()
-    servers = {
-        name: _server(name, config, queues.named(f"backend {name}"))
-        for name, config in configs.items()
-        if not config.is_demo
-    }
-    guarded: dict[str, ModelBackend] = {name: _guarded(server, configs[name]) for name, server in servers.items()}
+    servers = {name: _servers(name, config, queues) for name, config in configs.items() if not config.is_demo}
+    guarded: dict[str, ModelBackend] = {name: _guarded(name, found, configs[name]) for name, found in servers.items()}
     guarded |= {name: AllowedTools(DemoBackend(name)) for name, config in configs.items() if config.is_demo}
     return [
         ModelRoute(
@@ -112,17 +109,18 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
             tuple(config.models),
             config.aliases,
             config.any_model or config.is_demo,
-            servers[name].transport if name in servers else None,
+            servers[name][0].transport if name in servers else None,
+            tuple(server.transport for server in servers.get(name, ())[1:]),
             taken_parameters(config),
-            _files_read(config, servers.get(name)),
+            _files_read(config, servers.get(name, ())),
             config.images,
         )
         for name, config in configs.items()
     ]
 
 
-def _files_read(config: BackendConfig, server: "RemoteBackend | None") -> FileReading:
-    if server is not None and server.reads_any_file:
+def _files_read(config: BackendConfig, servers: "Sequence[RemoteBackend]") -> FileReading:
+    if any(server.reads_any_file for server in servers):
         return "any"
     return "pdf" if config.pdf else "text"
 
@@ -132,13 +130,36 @@ def _server(name: str, config: BackendConfig, queue: Queue) -> "RemoteBackend":
     return server
 
 
-def _guarded(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
+def _servers(name: str, config: BackendConfig, queues: Queues) -> "Sequence[RemoteBackend]":
+    """Return the server of a backend, and its replicas behind it."""
+    places = {name: config} | {
+        f"{name}-{number}": config.model_copy(update={"url": url}) for number, url in enumerate(config.replicas, 2)
+    }
+    return [_server(each, found, queues.named(f"backend {each}")) for each, found in places.items()]
+
+
+def _guarded(name: str, servers: "Sequence[RemoteBackend]", config: BackendConfig) -> ModelBackend:
+    retries = Retries(config.retries)
+    if len(servers) == 1:
+        return GuardedBackend(_calling(servers[0], config), _breaker(servers[0]), retries)
+    urls = [config.url, *config.replicas]
+    replicas = [
+        Replica(_calling(server, config), _breaker(server), url) for server, url in zip(servers, urls, strict=True)
+    ]
+    return Replicas(name, replicas, retries)
+
+
+def _breaker(server: "RemoteBackend") -> CircuitBreaker:
+    return CircuitBreaker(server.name, server.is_there)
+
+
+def _calling(server: "RemoteBackend", config: BackendConfig) -> ModelBackend:
     calling = text_calls.with_tool_calls(server, config)
     if config.images is False:
         calling = WithoutImages(calling)
     if config.allowed_tools == "fewer":
         calling = AllowedTools(calling)
-    return GuardedBackend(calling, CircuitBreaker(server.name, server.is_there), Retries(config.retries))
+    return calling
 
 
 def _with_fallbacks(

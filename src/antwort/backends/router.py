@@ -36,6 +36,8 @@ class ModelRoute(Struct, frozen=True):
     """Whether it takes names of models that it does not list."""
     transport: Transport | None = None
     """The way to the server itself, for requests that are passed through as they are."""
+    further: tuple[Transport, ...] = ()
+    """The ways to its replicas."""
     parameters: frozenset[str] = frozenset()
     """Fields of a request beyond the API that it takes."""
     files: FileReading = "text"
@@ -266,7 +268,8 @@ class ModelRouter:
 
     def transports(self) -> list[Transport]:
         """Return the ways to the servers themselves, where there are servers."""
-        return [route.transport for route in self._routes if route.transport is not None]
+        ways = [(route.transport, *route.further) for route in self._routes]
+        return [way for of_route in ways for way in of_route if way is not None]
 
     async def close(self) -> None:
         """Give all connections back."""

@@ -41,6 +41,9 @@ class BackendConfig(Settings, defer_build=True):
         description="Its base URL, such as http://localhost:8000/v1; or `demo`, the demo model.",
         pattern=rf"^(https?://|{DEMO}$)",
     )
+    replicas: list[Annotated[str, Field(pattern=r"^https?://")]] = Field(
+        default=[], description="Base URLs of further servers with its models: turns that begin alike go to the same."
+    )
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
     headers: dict[str, str] = Field(default={}, description="Further headers to send.")
     models: list[str] = Field(

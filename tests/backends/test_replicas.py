@@ -1,0 +1,199 @@
+"""Several servers with the same models: turns that begin alike go where what they begin with is known."""
+
+import asyncio
+import random
+from collections import Counter
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.backends.conftest import Notes, a_request
+from tests.backends.test_resilience import Clock, Server
+
+from antwort.app import Antwort
+from antwort.backends import CircuitBreaker, ModelInfo, ModelRequest, Retries, TurnSink
+from antwort.backends.errors import FAILED, UNAVAILABLE, UNREACHABLE
+from antwort.backends.replicas import Replica, Replicas, beginning_of
+from antwort.config import Config
+from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError, ServiceUnavailableError
+from antwort.testing import ScriptServer, running
+from antwort.types import JSON
+from antwort.wire.responses import Usage
+
+COUNT = 4
+AWAY = ServiceUnavailableError("The backend is down.", code=UNAVAILABLE)
+
+
+class CachingServer:
+    """A model server that knows the beginnings of prompts that it has read, the latest of them."""
+
+    def __init__(self, name: str, *, room: int = 10_000) -> None:
+        self.name = name
+        self.read = self.known = 0
+        """Items that were read, and those of them that it knew."""
+        self.turns = 0
+        self.away = False
+        self._room = room
+        self._cache: dict[tuple[str, ...], None] = {}
+
+    async def run(self, request: ModelRequest, sink: TurnSink) -> None:
+        await asyncio.sleep(0)
+        if self.away:
+            raise AWAY
+        self.turns += 1
+        prompt = (request.instructions or "", *(str(item["content"]) for item in request.items))
+        beginnings = [prompt[:length] for length in range(1, len(prompt) + 1)]
+        self.read += len(beginnings)
+        self.known += sum(beginning in self._cache for beginning in beginnings)
+        for beginning in beginnings:
+            self._cache.pop(beginning, None)
+            self._cache[beginning] = None
+        while len(self._cache) > self._room:
+            del self._cache[next(iter(self._cache))]
+        sink.text(f"answer {len(prompt)}")
+        sink.usage(Usage(1, output_tokens=1, total_tokens=2))
+        sink.finish("stop")
+
+    async def models(self) -> list[ModelInfo]:
+        if self.away:
+            raise AWAY
+        return [ModelInfo("small", "me")]
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        return None
+
+    async def context_window(self, model: str) -> int | None:
+        return None
+
+    async def close(self) -> None:
+        return
+
+
+async def _here() -> bool:
+    return True
+
+
+def replicas_of(*servers: CachingServer | Server, retries: Retries | None = None) -> Replicas:
+    made = [Replica(server, CircuitBreaker(server.name, _here), f"http://{server.name}") for server in servers]
+    return Replicas("gpu", made, retries or Retries(0))
+
+
+def turn(*said: str, instructions: str = "Be helpful.", key: str | None = None) -> ModelRequest:
+    """Return a turn with a conversation."""
+    items: list[JSON] = [{"type": "message", "role": "user", "content": text} for text in said]
+    return a_request(items=items, instructions=instructions, prompt_cache_key=key)
+
+
+async def converse(backend: Replicas, conversation: int, chance: random.Random, turns: int = 8) -> None:
+    """Ask turn after turn, each with all that was said before, as loops of agents do."""
+    said: list[str] = []
+    for number in range(turns):
+        said += [f"question {conversation}-{number}"]
+        notes = Notes()
+        await backend.run(turn(*said), notes)
+        said += [f"answer {number}"]
+        await asyncio.sleep(chance.random() * 0.001)
+
+
+async def test_conversations_stay_where_their_beginning_is_known_and_are_spread_evenly() -> None:
+    servers = [CachingServer(f"server-{number}") for number in range(COUNT)]
+    alone = [CachingServer("alone", room=10**9)]
+    for group in (servers, alone):
+        backend, chance = replicas_of(*group), random.Random(1)
+        await asyncio.gather(*(converse(backend, number, chance) for number in range(200)))
+    hits = sum(server.known for server in servers)
+    assert hits >= 0.95 * alone[0].known
+    assert max(server.turns for server in servers) <= 1.25 * sum(server.turns for server in servers) / COUNT
+
+
+async def test_a_server_that_is_lost_and_comes_back_costs_no_error() -> None:
+    servers = [CachingServer(f"server-{number}") for number in range(COUNT)]
+    backend, chance = replicas_of(*servers), random.Random(2)
+
+    async def lose_one() -> None:
+        await asyncio.sleep(0.005)
+        servers[1].away = True
+        await asyncio.sleep(0.02)
+        servers[1].away = False
+
+    await asyncio.gather(lose_one(), *(converse(backend, number, chance) for number in range(200)))
+    before = servers[1].turns
+    await asyncio.gather(*(converse(backend, number, chance) for number in range(200, 300)))
+    assert servers[1].turns > before
+
+
+async def test_only_the_share_of_a_server_that_leaves_goes_elsewhere() -> None:
+    servers = [CachingServer(f"server-{number}") for number in range(COUNT)]
+    all_of_them, fewer = replicas_of(*servers), replicas_of(*servers[:-1])
+    moved = Counter[bool]()
+    for number in range(400):
+        request = turn(f"question {number}")
+        first = all_of_them.order(request)[0].name
+        moved[first != fewer.order(request)[0].name] += first != "server-3"
+        assert first in {server.name for server in servers}
+    assert moved[True] == 0
+
+
+async def test_a_cache_key_says_what_belongs_together() -> None:
+    backend = replicas_of(*(CachingServer(f"server-{number}") for number in range(COUNT)))
+    places = {backend.order(turn(f"question {number}", key="mine"))[0].name for number in range(50)}
+    assert len(places) == 1
+    assert beginning_of(turn("a", key="mine")) == beginning_of(turn("b", key="mine"))
+    assert beginning_of(turn("a")) != beginning_of(turn("b"))
+    assert beginning_of(turn("a")) == beginning_of(turn("a", "and more"))
+    assert beginning_of(turn("a")) != beginning_of(turn("a", instructions="Be short."))
+
+
+@pytest.mark.parametrize(
+    ("error", "asked_another"),
+    [
+        (AWAY, True),
+        (BadGatewayError("gone", code=UNREACHABLE), True),
+        (RateLimitError("slowly", retry_after=1), True),
+        (BadGatewayError("it failed", code=FAILED), True),
+        (BadRequestError("never"), False),
+    ],
+)
+async def test_what_another_server_could_do_better_it_is_asked_for(error: APIError, asked_another: bool) -> None:
+    request = turn("hello")
+    servers = [Server(name=f"server-{number}") for number in range(2)]
+    first = replicas_of(*servers).order(request)[0].name
+    failing = next(server for server in servers if server.name == first)
+    other = next(server for server in servers if server is not failing)
+    failing.failures = [error]
+    notes = Notes()
+    if asked_another:
+        await replicas_of(*servers).run(request, notes)
+    else:
+        with pytest.raises(type(error)):
+            await replicas_of(*servers).run(request, notes)
+    assert len(other.asked) == asked_another
+
+
+async def test_an_answer_that_has_begun_is_nobody_elses() -> None:
+    request = turn("hello")
+    servers = [Server(AWAY, name=f"server-{number}", begin=True) for number in range(2)]
+    with pytest.raises(ServiceUnavailableError):
+        await replicas_of(*servers).run(request, Notes())
+    assert sum(len(server.asked) for server in servers) == 1
+
+
+async def test_all_are_tried_again_when_none_is_there() -> None:
+    clock = Clock()
+    servers = [Server(AWAY, AWAY, name=f"server-{number}") for number in range(3)]
+    retries = Retries(2, sleep=clock.sleep, clock=clock, jitter=lambda _, high: high)
+    await replicas_of(*servers, retries=retries).run(turn("hello"), Notes())
+    assert clock.pauses == [0.5, 1.0]
+
+
+def test_the_replicas_of_a_backend_that_are_away_are_nobodys_error(tmp_path: Path) -> None:
+    count = 6
+    with ScriptServer(["Hello."] * count) as model:
+        backend = {"url": "http://127.0.0.1:9/v1", "replicas": ["http://127.0.0.1:9/v1", model.url], "retries": 0}
+        config = Config.model_validate({"data_dir": tmp_path, "providers": {}, "backends": {"gpu": backend}})
+        with running(Antwort(config)) as server, httpx.Client(base_url=f"{server.url}/v1") as client:
+            for number in range(count):
+                answer = client.post("/responses", json={"model": "scripted", "input": f"Question {number}?"})
+                assert answer.json()["status"] == "completed", answer.text
+            metrics = httpx.get(f"{server.url}/metrics").text
+    assert 'antwort_backend_connections{backend="gpu-3",state="in_use"} 0.0' in metrics
