@@ -28,9 +28,16 @@ from antwort.errors import ConfigError
 from antwort.providers.file_search import FileSearch
 from antwort.providers.file_search.reconcile import Reconciler
 from antwort.providers.file_search.vectors.embedded.backend import Embedded
+from antwort.runs.workers import WorkerWatch
 
 CLIENTS, ROUNDS = 4, 4 if os.environ.get("ANTWORT_TEST_FULL") else 2
 ELSEWHERE = "in the data folder of another server; use qdrant or pgvector to share them"
+
+
+@pytest.fixture(autouse=True)
+def _side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let servers start that cannot share a database: what is here is for those that got past being told so."""
+    monkeypatch.setattr(WorkerWatch, "_why_not", lambda _watch, _row: None)
 
 
 def embedded(embeddings: EmbeddingServer, **more: Any) -> FileSearch:

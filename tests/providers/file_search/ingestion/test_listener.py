@@ -570,7 +570,10 @@ def test_what_was_embedded_before_a_worker_ended_is_not_embedded_again(tmp_path:
 
 def test_a_single_large_file_shows_how_far_it_is_long_before_its_end(tmp_path: Path) -> None:
     pages = [f"Page {number} tells of tea, and of how long it is steeped. " * 12 for number in range(1, 61)]
-    with Halting(4) as service, ingesting(tmp_path, {"embedding_url": service.url, "embedding_retries": 0}) as stage:
+    with (
+        Halting(4) as service,
+        ingesting(tmp_path, {"embedding_url": service.url, "embedding_timeout": 120.0}) as stage,
+    ):
         file_id = stage.upload(samples.pdf(*pages), "large.pdf")
         store = stage.client.vector_stores.create(file_ids=[file_id]).id
 
