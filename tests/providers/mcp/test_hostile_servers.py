@@ -42,7 +42,25 @@ LISTS: dict[str, Any] = {
     "half a character": listing({**PLAIN, "description": "\ud800"}),
 }
 """Lists of which nothing can be used."""
+
+
+def in_headers(*parts: JSON) -> JSON:
+    """Return a tool that wants arguments in headers, too."""
+    return {
+        **PLAIN,
+        "name": "bad",
+        "inputSchema": {"type": "object", "properties": {f"a{n}": one for n, one in enumerate(parts)}},
+    }
+
+
 TOOLS: dict[str, JSON] = {
+    "a header without a name": in_headers({"type": "string", "x-mcp-header": ""}),
+    "a header with two lines": in_headers({"type": "string", "x-mcp-header": "a\r\nb"}),
+    "a header that is none": in_headers({"type": "string", "x-mcp-header": 7}),
+    "an object in a header": in_headers({"type": "object", "x-mcp-header": "A"}),
+    "a number in a header": in_headers({"type": "number", "x-mcp-header": "A"}),
+    "nothing in a header": in_headers({"type": "null", "x-mcp-header": "A"}),
+    "a header twice": in_headers(*({"type": "string", "x-mcp-header": name} for name in ("A", "a"))),
     "a huge name": {**PLAIN, "name": "x" * 10_000},
     "a name that is turned round": {**PLAIN, "name": "act\u202e"},
     "no name": {"inputSchema": {}},

@@ -15,6 +15,9 @@ LIST = "mcp_list_tools"
 APPROVAL, VERDICT = "mcp_approval_request", "mcp_approval_response"
 _NAME = re.compile(r"[\w./:-]{1,128}", re.ASCII)
 _REFERENCE = re.compile(rb'"\$(ref|dynamicRef|recursiveRef)"')
+_HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
+_IN_HEADERS = {"string", "integer", "boolean"}
+"""Types of arguments that can be in headers, too."""
 _MOST_PAGES = 100
 _LONGEST_DESCRIPTION = 8_192
 _LARGEST_SCHEMA = 128 * 1024
@@ -47,6 +50,8 @@ class ListedTool(Struct, frozen=True):
         description = printable(described)[:_LONGEST_DESCRIPTION] if isinstance(described, str) else ""
         if not isinstance(schema, dict) or schema.get("type", "object") != "object" or _is_deep(schema, _DEEPEST):
             return None
+        if not _has_sound_headers(schema):
+            return None
         schema = {"type": "object", "properties": {}, **schema}
         annotations = annotations if isinstance(annotations, dict) and not _is_deep(annotations, 2) else {}
         try:
@@ -76,7 +81,7 @@ class ListedTool(Struct, frozen=True):
         properties = self.schema.get("properties")
         found = properties.items() if isinstance(properties, dict) else ()
         marked = {name: part.get("x-mcp-header") for name, part in found if isinstance(part, dict)}
-        return {name: mark for name, mark in marked.items() if isinstance(mark, str) and _NAME.fullmatch(mark)}
+        return {name: mark for name, mark in marked.items() if isinstance(mark, str)}
 
     def is_described_as(self, other: "ListedTool") -> bool:
         """Tell whether another one says the same of what it does and takes."""
@@ -202,6 +207,22 @@ def _tools_of(item: Mapping[str, Any]) -> list[ListedTool] | None:
     if item.get("error") or not isinstance(item.get("tools"), list):
         return None
     return [tool for tool in (ListedTool.of(one, "input_schema") for one in item["tools"]) if tool is not None]
+
+
+def _has_sound_headers(schema: JSON) -> bool:
+    """Tell whether what a tool wants in headers can be there; the protocol has clients leave out tools of others."""
+    properties, names = schema.get("properties"), set[str]()
+    for part in properties.values() if isinstance(properties, dict) else ():
+        if not isinstance(part, dict) or "x-mcp-header" not in part:
+            continue
+        name, kinds = part["x-mcp-header"], part.get("type", ())
+        if not isinstance(name, str) or not _HEADER.fullmatch(name) or name.lower() in names:
+            return False
+        given = [kinds] if isinstance(kinds, str) else kinds
+        if not isinstance(given, list) or {*map(str, given)} - {"null"} - _IN_HEADERS or given == ["null"]:
+            return False
+        names.add(name.lower())
+    return True
 
 
 def _is_deep(value: Any, levels: int) -> bool:
