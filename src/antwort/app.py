@@ -365,6 +365,7 @@ class Antwort:
             letters=letters,
             works=self.config.server.with_worker,
         )
+        self._measure_runs()
         self.registry.bind(self.values.of, self.runs.agents.of)
         parts = self._parts()
         self._http, self._websockets = build_asgi(parts), build_websockets(parts)
@@ -400,6 +401,19 @@ class Antwort:
         # Slow, since others can read it: they shall not find out the key by trying.
         digest = hashlib.scrypt(key.get_secret_value().encode(), salt=b"antwort sharing", n=2**14, r=8, p=1, dklen=16)
         return Sharing(local, {"encryption.key": digest.hex()})
+
+    def _measure_runs(self) -> None:
+        states = self.metrics.gauge(
+            "antwort_background_responses",
+            "Background responses that this worker works on, and those of the database that wait for a worker.",
+            ["state"],
+        )
+        states.labels("active").set_function(lambda: self.runs.active)
+        states.labels("waiting").set_function(lambda: self.runs.waiting)
+        workers = "Workers on the database that are alive, this one included."
+        self.metrics.gauge("antwort_live_workers", workers).set_function(lambda: self.runs.workers)
+        taken = "Background responses that were taken up because nobody worked on them any more."
+        self.runs.on_takeover = self.metrics.counter("antwort_takeovers_total", taken).inc
 
     def _new_engine(self, store: Store, sealer: Sealer) -> Engine:
         return Engine.build(

@@ -20,6 +20,8 @@ from antwort.testing import ScriptServer, call, turn
 PACKAGE = f"{ROOT / 'src' / 'antwort'}/"
 BESIDE = frozenset({"observability/watchdog.py"})
 """What looks at the event loop now and then, whatever is asked."""
+TRIES = 3
+"""Requests that are followed; on a busy machine what comes now and then falls into some of them."""
 SUNNY = "It is sunny."
 CALL = [turn(calls=[call("forecast", city="Berlin")]), turn(SUNNY)]
 AGENT = [turn(calls=[call("spawn_agent", prompt="Look.")]), turn("I have looked."), turn(SUNNY)]
@@ -66,7 +68,7 @@ def followed() -> Iterator[Footprints]:
 @pytest.mark.parametrize("way", WAYS)
 def test_a_request_passes_through_no_more_files_than_it_may(way: str, tmp_path: Path) -> None:
     most, script, asked = WAYS[way]
-    with ScriptServer([*script, *script]) as model:
+    with ScriptServer([*script] * (1 + TRIES)) as model:
         config = Config.model_validate(
             {
                 "data_dir": tmp_path,
@@ -86,11 +88,13 @@ def test_a_request_passes_through_no_more_files_than_it_may(way: str, tmp_path: 
             await app.start(recover=False)  # without sweeps, which come now and then
             async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://local") as client:
                 await answer(client)  # the first also makes what all others use
-                footprints.files.clear()
-                await answer(client)
-            files = footprints.files - BESIDE
+                found = []
+                for _ in range(TRIES):
+                    footprints.files.clear()
+                    await answer(client)
+                    found.append(footprints.files - BESIDE)
             await app.close()
-            return files
+            return min(found, key=len)
 
         with followed() as footprints:
             files = asyncio.run(run())

@@ -337,7 +337,10 @@ async def test_workers_do_what_servers_have_accepted(tmp_path: Path, model: str,
         await requests.begin()
         await requests.check()
         answering.cancel()
+        page = (await cluster.any(chance).get("/metrics")).text
     finally:
         await cluster.close()
     check_once(cluster)
+    assert 'antwort_background_responses{state="waiting"} 0.0' in page
+    assert "antwort_live_workers 3.0" in page
     assert [bool(server.executions()) for server in cluster.servers] == [False, False, True, True]

@@ -70,6 +70,10 @@ _QUEUED = "queued"
 """And that a run is anybody's: its tenant, its id and its epoch."""
 
 
+def _nothing() -> None:
+    """Do nothing."""
+
+
 def _call_all(calls: Iterable[Callable[[], None]]) -> None:
     for call in calls:
         call()
@@ -125,12 +129,26 @@ class LocalRuns:
         self.agents = AgentRuns(engine)
         self.questions = questions or RunQuestions(engine.store.questions)
         self.questions.go_on = self.go_on
+        self.waiting = 0
+        """Runs that belonged to no worker at the last look."""
+        self.on_takeover: Callable[[], None] = _nothing
+        """Called for each run that is taken over."""
         self._parts = BackgroundParts(engine, self.agents, self._readers, self._tell, self._worker)
 
     @property
     def idle(self) -> bool:
         """Tell whether nothing is kept in memory: there is neither a run nor a reader."""
         return not self._tasks and self._readers.none
+
+    @property
+    def active(self) -> int:
+        """How many runs this worker works on."""
+        return len(self._tasks)
+
+    @property
+    def workers(self) -> int:
+        """How many workers of the database are alive, as far as is known, this one included."""
+        return 1 if self._watch is None else 1 + len(self._watch.others)
 
     async def accept(self, plan: Plan) -> bytes:
         """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now."""
@@ -203,11 +221,11 @@ class LocalRuns:
         watch = self._watch
         if watch is None or self._closing:
             return
-        if not self._works:
-            await watch.look()
-            return
         found = await self.engine.store.unfinished()
         await watch.look({run.worker for run in found})
+        self.waiting = sum(not run.worker for run in found)
+        if not self._works:
+            return
         left = [run for run in found if self._is_unattended(run, watch)]
         before, self._unattended = self._unattended, {(run.id, run.epoch) for run in left}
         sure = [run for run in left if (run.id, run.epoch) in before]
@@ -244,6 +262,7 @@ class LocalRuns:
         for left in found:
             record = await self._parts.claim(left.tenant, left.id, epoch=left.epoch)
             if record is not None:
+                self.on_takeover()
                 claimed.append(Takeover(left.tenant, left.id, record.epoch, takeovers_of(record)))
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
             slot = self._queue.slot(takeover)
