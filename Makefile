@@ -8,7 +8,7 @@ WORKERS ?= 6
 # Hundreds of processes that tests start need not compile the same source each.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full bench-peers docs lock dist clean
+.PHONY: help setup serve test test-full test-lowest lint format types bench bench-full bench-peers docs manifests lock dist clean
 
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +52,9 @@ bench-peers: setup  ## other gateways beside antwort, in one run: make bench-pee
 
 docs: setup  ## regenerate the generated parts of docs/ and README.md
 	@$(BIN)/python scripts/docs.py $(ARGS)
+
+manifests: setup  ## render deploy/kubernetes/ from the Helm chart in deploy/chart/
+	@$(BIN)/python scripts/chart.py
 
 lock: setup  ## refresh requirements/*.txt from pyproject.toml
 	@scripts/lock $(ARGS)

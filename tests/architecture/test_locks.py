@@ -23,6 +23,12 @@ def locked(kind: str) -> set[str]:
     return names([line for line in lines if re.match(r"[a-z0-9]", line)])
 
 
+def pinned(kind: str) -> set[str]:
+    """Return what a lock file has, with the versions."""
+    text = (ROOT / "requirements" / f"{kind}.txt").read_text()
+    return set(re.findall(r"^[a-z0-9]\S+==\S+", text, re.MULTILINE))
+
+
 def test_serving_installs_what_the_embedded_defaults_need() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     wanted = names([*project["dependencies"], *project["optional-dependencies"]["files"]])
@@ -33,6 +39,13 @@ def test_development_has_every_extra() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     extras = [name for extra in project["optional-dependencies"].values() for name in extra]
     assert names(extras) <= locked("dev")
+
+
+def test_the_image_has_what_is_served_with_in_the_versions_that_are_tested() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = [name for kind in ("files", "postgres", "s3", "otel") for name in project["optional-dependencies"][kind]]
+    assert names([*project["dependencies"], *extras]) <= locked("image")
+    assert pinned("image") - pinned("dev") == set()
 
 
 INDIRECT = {
