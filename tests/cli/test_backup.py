@@ -166,7 +166,7 @@ def test_what_is_not_in_an_archive_is_a_warning(cli: Cli, config: Write) -> None
     assert bucket in made.stderr
     assert "keep it where nobody else reads it" in made.stderr
     looked = cli("restore", "backup.tar.gz", "--dry-run")
-    assert looked.stdout.startswith("backup.tar.gz is sound: 1 parts of ")
+    assert looked.stdout.startswith("backup.tar.gz is sound: 1 part of ")
     assert bucket in looked.stderr
     assert json.loads(cli("restore", "backup.tar.gz", "--data-dir", "new", "--json").stdout)["dry_run"] is False
 

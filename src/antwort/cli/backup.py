@@ -32,7 +32,7 @@ def backup(loaded: LoadedConfig, *, file: Path, as_json: bool) -> None:
     if as_json:
         print_json(msgspec.to_builtins(made))
         return
-    click.echo(f"{made.file} has {made.parts:,} parts of {made.content:,} bytes, in {made.size:,} bytes.")
+    click.echo(f"{made.file} has {_counted(made.parts)} of {made.content:,} bytes, in {made.size:,} bytes.")
     for name in made.left_out:
         click.echo(f"antwort: warning: {name!r} is left out: it is neither a file nor a folder", err=True)
     for name in made.changed:
@@ -60,7 +60,7 @@ def restore(loaded: LoadedConfig, *, file: Path, dry_run: bool, as_json: bool) -
     if as_json:
         print_json({**msgspec.to_builtins(done), "dry_run": dry_run})
         return
-    what = f"{done.parts:,} parts of {done.content:,} bytes, of {done.created_at} and antwort {done.antwort}"
+    what = f"{_counted(done.parts)} of {done.content:,} bytes, of {done.created_at} and antwort {done.antwort}"
     if dry_run:
         click.echo(f"{done.file} is sound: {what}.")
     else:
@@ -87,3 +87,7 @@ def _progress_reporter() -> Tell:
             click.echo(f"… {done:,} bytes, {what}", err=True)
 
     return tell
+
+
+def _counted(parts: int) -> str:
+    return "1 part" if parts == 1 else f"{parts:,} parts"
