@@ -4,12 +4,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 import yaml
 from scripts import chart
 from tests.deploy.configurations import loaded, seconds_to_stop, variables_in
 
 import antwort
+from antwort.cli.main import root
 
 ROOT = Path(__file__).parents[2]
 EVERYTHING: dict[str, Any] = {
@@ -17,6 +19,7 @@ EVERYTHING: dict[str, Any] = {
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:aws:iam::1:role/files"}},
     "autoscaling": {"enabled": True, "queue": {"enabled": True}},
     "image": {"pullSecrets": [{"name": "registry"}]},
+    "workers": {"enabled": True, "autoscaling": {"enabled": True}},
 }
 LEAST: dict[str, Any] = {"networkPolicy": {"enabled": False}, "replicas": 1}
 
@@ -24,7 +27,11 @@ LEAST: dict[str, Any] = {"networkPolicy": {"enabled": False}, "replicas": 1}
 def objects(changes: dict[str, Any] | None = None, release: str = "antwort") -> dict[str, Any]:
     texts = chart.rendered(changes, release).values()
     found = [each for text in texts for each in yaml.safe_load_all(text)]
-    return {each["kind"]: each for each in found}
+    return {f"{each['kind']} of workers" if is_of_workers(each) else each["kind"]: each for each in found}
+
+
+def is_of_workers(found: dict[str, Any]) -> bool:
+    return bool(found["metadata"]["labels"]["app.kubernetes.io/name"] == "antwort-worker")
 
 
 def pod_of(found: dict[str, Any], kind: str) -> Any:
@@ -41,7 +48,9 @@ def test_what_there_is_depends_on_the_values() -> None:
     always = {"ConfigMap", "CronJob", "Deployment", "PodDisruptionBudget", "Service", "ServiceAccount"}
     assert objects().keys() == always | {"NetworkPolicy"}
     assert objects(LEAST).keys() == always
-    assert objects(EVERYTHING).keys() == always | {"NetworkPolicy", "Secret", "HorizontalPodAutoscaler"}
+    more = {"NetworkPolicy", "Secret", "HorizontalPodAutoscaler"}
+    of_workers = {"Deployment of workers", "HorizontalPodAutoscaler of workers"}
+    assert objects(EVERYTHING).keys() == always | more | of_workers
 
 
 @pytest.mark.parametrize("changes", [{}, EVERYTHING, LEAST])
@@ -51,11 +60,13 @@ def test_the_parts_find_each_other(changes: dict[str, Any]) -> None:
     labels = pod["metadata"]["labels"]
     selectors = [found["Service"]["spec"]["selector"], found["Deployment"]["spec"]["selector"]["matchLabels"]]
     selectors.append(found["PodDisruptionBudget"]["spec"]["selector"]["matchLabels"])
-    if "NetworkPolicy" in found:
-        selectors.append(found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"])
     assert [selector for selector in selectors if selector != labels] == []
     assert pod_of(found, "CronJob")["metadata"]["labels"] != labels
-    for kind in ("Deployment", "CronJob"):
+    kinds = [kind for kind in ("Deployment", "CronJob", "Deployment of workers") if kind in found]
+    if "NetworkPolicy" in found:
+        policy = found["NetworkPolicy"]["spec"]["podSelector"]["matchLabels"].items()
+        assert [kind for kind in kinds if not policy <= pod_of(found, kind)["metadata"]["labels"].items()] == []
+    for kind in kinds:
         spec = pod_of(found, kind)["spec"]
         [container] = spec["containers"]
         assert spec["serviceAccountName"] == found["ServiceAccount"]["metadata"]["name"] == "ours"
@@ -67,11 +78,49 @@ def test_the_parts_find_each_other(changes: dict[str, Any]) -> None:
         assert found["Secret"]["stringData"] == changes["secret"]["values"]
     if "HorizontalPodAutoscaler" in found:
         assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == "ours"
+        assert found["HorizontalPodAutoscaler of workers"]["spec"]["scaleTargetRef"]["name"] == "ours-worker"
 
 
 def test_who_counts_servers_is_one() -> None:
     assert objects()["Deployment"]["spec"]["replicas"] == 3
     assert "replicas" not in objects(EVERYTHING)["Deployment"]["spec"]
+
+
+def test_workers_differ_from_servers_by_what_they_do() -> None:
+    found = objects({"workers": {"enabled": True, "replicas": 7}})
+    pods = [pod_of(found, kind)["spec"] for kind in ("Deployment", "Deployment of workers")]
+    selectors = [found[kind]["spec"]["selector"]["matchLabels"] for kind in ("Deployment", "Deployment of workers")]
+    assert selectors[0] != selectors[1] == pod_of(found, "Deployment of workers")["metadata"]["labels"]
+    assert found["Deployment of workers"]["spec"]["replicas"] == 7
+    [server], [worker] = (pod.pop("containers") for pod in pods)
+    spread = [pod.pop("topologySpreadConstraints")[0].pop("labelSelector")["matchLabels"] for pod in pods]
+    assert spread == selectors
+    assert pods[0] == pods[1]
+    assert server.pop("lifecycle") is not None  # nobody sends requests to a worker
+    commands = [server.pop("args"), worker.pop("args")]
+    assert server == worker
+    assert [unknown_in(command) for command in commands] == [[], []]
+    assert commands[1][-1] == str(worker["ports"][0]["containerPort"])
+
+
+def unknown_in(command: list[str]) -> list[str]:
+    """Return the words of a command that the command line does not know."""
+    found: click.Command = root
+    context = click.Context(root)
+    words = list(command)
+    while isinstance(found, click.Group):
+        below = found.get_command(context, words[0])
+        if below is None:
+            return words
+        found, words = below, words[1:]
+    options = {option for parameter in found.params for option in (*parameter.opts, *parameter.secondary_opts)}
+    return [word for word in words if word.startswith("-") and word not in options]
+
+
+def test_the_upgrade_is_a_command() -> None:
+    [container] = pod_of(objects(), "CronJob")["spec"]["containers"]
+    assert unknown_in(container["args"]) == []
+    assert unknown_in(["db", "up", "--config"]) == ["up", "--config"]
 
 
 def test_the_configuration_is_one_that_servers_can_share(tmp_path: Path) -> None:
@@ -103,9 +152,9 @@ def test_the_page_tells_each_variable_that_the_secret_must_have() -> None:
     assert {name for name in wanted if f"--from-literal={name}=" not in page} == set()
 
 
-@pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
+@pytest.mark.parametrize("kind", ["Deployment", "Deployment of workers", "CronJob"])
 def test_pods_have_no_rights_that_they_do_not_need(kind: str) -> None:
-    spec = pod_of(objects(), kind)["spec"]
+    spec = pod_of(objects(EVERYTHING), kind)["spec"]
     assert spec["automountServiceAccountToken"] is False
     assert spec["securityContext"]["runAsNonRoot"] is True
     assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}

@@ -33,6 +33,10 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in ALERTS["groups"] for rule in group["rules"]]
 
 
+def adapter_rules() -> list[dict[str, Any]]:
+    return [rule for kind in ("custom", "external") for rule in ADAPTER["rules"][kind]]
+
+
 def panels() -> list[dict[str, Any]]:
     return [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
 
@@ -49,7 +53,7 @@ def expressions() -> Iterator[tuple[str, str]]:
             inner = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
             assert inner is not None
             yield f"variable {variable['name']}", f"sum by ({inner[2]}) ({inner[1]})"
-    for rule in ADAPTER["rules"]["custom"]:
+    for rule in adapter_rules():
         yield "adapter", rule["seriesQuery"]
         query = rule["metricsQuery"].replace("<<.GroupBy>>", "pod").replace("<<.LabelMatchers>>", 'pod="x"')
         yield "adapter", query
@@ -168,7 +172,12 @@ def test_panels_do_not_overlap_and_ask_the_chosen_source() -> None:
     assert [source for source in sources if source != {"type": "prometheus", "uid": "${datasource}"}] == []
 
 
-def test_the_autoscaler_asks_for_what_the_rule_makes() -> None:
-    [rule] = ADAPTER["rules"]["custom"]
-    scaling = chart.rendered({"autoscaling": {"enabled": True, "queue": {"enabled": True}}})["autoscaler.yaml"]
-    assert rule["name"]["as"] in scaling
+def test_the_autoscalers_ask_for_what_the_rules_make() -> None:
+    autoscaling = {"enabled": True, "queue": {"enabled": True}}
+    changes = {"autoscaling": autoscaling, "workers": {"enabled": True, "autoscaling": {"enabled": True}}}
+    scaling = [text for name, text in chart.rendered(changes).items() if name.endswith("autoscaler.yaml")]
+    metrics = [metric for text in scaling for metric in yaml.safe_load(text)["spec"]["metrics"]]
+    asked_for = {
+        metric[kind]["metric"]["name"] for metric in metrics for kind in ("pods", "external") if kind in metric
+    }
+    assert asked_for == {rule["name"]["as"] for rule in adapter_rules()}
