@@ -8,8 +8,10 @@ import asyncio
 import json
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import Awaitable, Callable, Iterator
 
+import msgspec
 import psycopg
 from psycopg import AsyncConnection
 
@@ -32,6 +34,8 @@ _ANSWER = 5.0
 _ATTEMPTS = Backoff(first=0.5, longest=5.0, random_share=0.5)
 _LONGEST = 1_000
 """Characters of a letter. Longer ones are not sent."""
+_COMPLAINTS = 60.0
+"""Seconds between two lines in the log about letters that cannot be read."""
 _CLOSE_TIMEOUT = 2.0
 
 Send = Callable[[str, str], Awaitable[None]]
@@ -50,6 +54,7 @@ class PostgresLetters:
         """Letters to be sent, each once, in their order."""
         self._something = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
+        self._complained: float | None = None
 
     def hear(self, kind: str, listener: Callable[[str], None]) -> None:
         """Have letters of a kind read by somebody."""
@@ -80,20 +85,24 @@ class PostgresLetters:
             await self._something.wait()
             self._something.clear()
             while self._waiting:
-                letters: list[tuple[str, str]] = []
-                size = len(self._self)
-                for kind, text in list(self._waiting):
-                    size += len(kind) + len(text.encode()) + 8
-                    if letters and size > _LARGEST:
-                        break
-                    letters.append((kind, text))
-                    del self._waiting[kind, text]
+                letters = ", ".join(self._next())
                 try:
-                    await self._send(_CHANNEL, json.dumps([self._self, letters], ensure_ascii=False))
+                    await self._send(_CHANNEL, f'["{self._self}", [{letters}]]')
                 except StoreUnavailableError as error:
                     logger.info("letters to other workers are not sent: %s", error.message)
                 except Exception:  # the others come to know it later
                     logger.exception("letters to other workers could not be sent")
+
+    def _next(self) -> Iterator[str]:
+        """Give letters that are to be sent together, as they are sent: signs in them may take more room there."""
+        size = len(self._self)
+        for number, letter in enumerate(list(self._waiting)):
+            written = json.dumps(letter, ensure_ascii=False)
+            size += len(written.encode(errors="replace")) + 2
+            if number and size > _LARGEST:
+                return
+            del self._waiting[letter]
+            yield written
 
     async def _hear(self) -> None:
         tries = 0
@@ -104,7 +113,8 @@ class PostgresLetters:
                     autocommit=True,
                 )
                 async with connection:
-                    await connection.execute(f"LISTEN {_CHANNEL}")
+                    async with asyncio.timeout(_ANSWER):
+                        await connection.execute(f"LISTEN {_CHANNEL}")
                     tries = 0
                     await self._read(connection)
             except (psycopg.Error, OSError, TimeoutError) as error:
@@ -126,9 +136,16 @@ class PostgresLetters:
             if sender == self._self:
                 return
             for kind, text in letters:
-                if kind in self._listeners:
+                if isinstance(text, str) and kind in self._listeners:
                     self._listeners[kind](text)
-        except (ValueError, TypeError):
-            logger.warning("a letter of another worker cannot be read: is another version at work on the database?")
+        except (ValueError, TypeError, RecursionError, msgspec.DecodeError):
+            self._complain()
         except Exception:  # whoever reads it must not be the end of all letters
             logger.exception("a letter of another worker was not understood")
+
+    def _complain(self) -> None:
+        """Log that a letter cannot be read, once in a while: whoever may connect to the database can send some."""
+        now = time.monotonic()
+        if self._complained is None or now - self._complained >= _COMPLAINTS:
+            self._complained = now
+            logger.warning("a letter cannot be read: is another version at work on the database, or somebody else?")
