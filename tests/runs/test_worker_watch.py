@@ -79,6 +79,29 @@ async def test_who_looks_is_alive_and_who_stands_still_for_a_lease_is_dead(team:
     assert first.others == []
 
 
+async def test_of_two_leases_the_longer_one_counts(team: Team) -> None:
+    quick, slow = await team.worker("a"), await team.worker("b", lease=6 * LEASE)
+    await team.pass_time(5 * LEASE, quick)  # it beats seldom
+    assert not quick.is_dead(slow.own)
+    await team.pass_time(2 * LEASE, quick)
+    assert quick.is_dead(slow.own)
+
+    await team.pass_time(BEAT, quick, slow)
+    await team.pass_time(5 * LEASE, slow)
+    assert not slow.is_dead(quick.own)
+
+
+async def test_who_is_busy_for_longer_than_a_lease_says_that_it_lives(team: Team, store: Store) -> None:
+    worker = await team.worker("a")
+    [before] = await store.workers.all()
+    await worker.stay_alive()
+    assert await store.workers.all() == [before]
+    team.clock.now += BEAT
+    await worker.stay_alive()
+    [after] = await store.workers.all()
+    assert after.beats == before.beats + 1
+
+
 async def test_who_was_taken_for_dead_is_alive_again_with_its_next_look(team: Team) -> None:
     first, second = await team.worker("a"), await team.worker("b")
     await team.pass_time(2 * LEASE, first)

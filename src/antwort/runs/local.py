@@ -43,7 +43,7 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.questions import CANCEL_GRACE, RunQuestions
 from antwort.runs.recovery import RunLog, RunSink, StoredRun
 from antwort.runs.run import patiently
-from antwort.runs.workers import WorkerWatch
+from antwort.runs.workers import BEATS, WorkerWatch
 from antwort.storage.base import (
     ACTIVE,
     FencedError,
@@ -122,6 +122,9 @@ class LocalRuns:
                 sender.hear(_QUEUED, self._begin_queued)
         self._unattended: set[tuple[str, int]] = set()
         """Runs, with their epochs, on which nobody worked at the last look."""
+        self._foreign: set[tuple[str, int]] = set()
+        """Runs, with their epochs, that were worked on here at the last look though another worker has them."""
+        self._looks = 0
         self._closing = False
         # What was accepted before is not refused now, however much it is.
         recovery = (queues or Queues()).named("recovery", bounded=False)
@@ -169,7 +172,7 @@ class LocalRuns:
             "profile": plan.profile,
             "compact_only": plan.compact_only,
         }
-        if self._works and (worker := self._worker()):
+        if worker := self._worker():
             record.extra[WORKER] = worker
         run = self._background(record.tenant, record.id)
         log = RunLog(record.id, self._tell)
@@ -221,21 +224,49 @@ class LocalRuns:
         watch = self._watch
         if watch is None or self._closing:
             return
+        await self._go_on_with_answered(watch)
         found = await self.engine.store.unfinished()
         await watch.look({run.worker for run in found})
         self.waiting = sum(not run.worker for run in found)
         if not self._works:
             return
+        await self._leave_to_others(found, watch)
         left = [run for run in found if self._is_unattended(run, watch)]
         before, self._unattended = self._unattended, {(run.id, run.epoch) for run in left}
         sure = [run for run in left if (run.id, run.epoch) in before]
         await self._take_over(sure[: self._queue.room])
         await watch.forget({run.worker for run in left})
 
+    async def _go_on_with_answered(self, watch: WorkerWatch) -> None:
+        """Go on, once in a lease, with runs whose worker died between parking them and seeing that they are answered.
+
+        Those belong to nobody who could be missed, and nobody is told of the answer any more.
+        """
+        self._looks += 1
+        if self._looks % BEATS == 0 and watch.leads:
+            await self.questions.go_on_with_answered()
+
+    async def _leave_to_others(self, found: Iterable[UnfinishedRun], watch: WorkerWatch) -> None:
+        """Stop to work on runs that others have taken over, if their letters were lost: it would be in vain.
+
+        Who reads such a run here looks at the store again, since what is told here is nothing any more.
+        """
+        elsewhere = [run for run in found if run.id in self._tasks and run.worker != watch.own]
+        foreign = {(run.id, run.epoch) for run in elsewhere}
+        for run in elsewhere:
+            if (
+                run.id,
+                run.epoch,
+            ) in self._foreign:  # else it was just answered here, and is claimed in a moment
+                record = await self.engine.store.get(run.tenant, run.id)
+                if record is None or record.epoch == run.epoch:
+                    self._give_up_task(run.id)
+        self._foreign = foreign
+        for response_id in self._tasks.keys() - {run.id for run in found}:  # it may be over by others
+            self.wake(response_id)
+
     def _is_unattended(self, run: UnfinishedRun, watch: WorkerWatch) -> bool:
-        if run.worker == watch.own:
-            return run.id not in self._tasks
-        return watch.is_dead(run.worker)
+        return run.id not in self._tasks and (run.worker == watch.own or watch.is_dead(run.worker))
 
     def _offer(self, tenant: str, response_id: str, epoch: int) -> None:
         """Tell workers of other servers that a run is anybody's; who does not hear it finds it with its next looks."""
@@ -245,6 +276,8 @@ class LocalRuns:
     def _begin_queued(self, letter: str) -> None:
         """Take a run that is anybody's, unless another worker is faster."""
         tenant, response_id, epoch = msgspec.json.decode(letter, type=tuple[str, str, int])
+        if "\0" in tenant or "\0" in response_id:
+            raise ValueError("no run is called so")
         if not self._closing and response_id not in self._tasks:
             run = self._background(tenant, response_id)
             self._start(response_id, partial(run.begin, epoch), self.limits.enter(tenant, always=True))
@@ -260,10 +293,16 @@ class LocalRuns:
         """Claim runs, unless somebody else has been faster, and go on with them in their turns."""
         claimed = []
         for left in found:
+            if self._watch is not None:
+                await self._watch.stay_alive()  # they may be many
             record = await self._parts.claim(left.tenant, left.id, epoch=left.epoch)
             if record is not None:
                 self.on_takeover()
                 claimed.append(Takeover(left.tenant, left.id, record.epoch, takeovers_of(record)))
+                if left.worker != self._worker():  # who has it may only stand still
+                    self._tell_all(_TAKEN, left.id)
+        if self._closing:  # nobody would end them any more
+            return
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
             slot = self._queue.slot(takeover)
             # It was accepted, so it counts and is not refused.
@@ -384,8 +423,11 @@ class LocalRuns:
             self._far.tell(kind, response_id)
 
     def _worker(self) -> str:
-        """Return which worker this is; nothing where it can be but one."""
-        return "" if self._watch is None else self._watch.own
+        """Return who works on what is claimed here: this worker, or nobody yet if it works on nothing.
+
+        Nothing also where there can be but one.
+        """
+        return self._watch.own if self._watch is not None and self._works else ""
 
     @contextlib.contextmanager
     def _telling_peers(self, response_id: str) -> Iterator[None]:

@@ -2,7 +2,8 @@
 
 Each worker raises a count in the database again and again, and looks at those of the others. One whose count has stood
 still for a whole lease, while whoever looks could look all the time, is taken for dead. So nobody has to know what time
-it is elsewhere, and after an outage of the database, in which all stood still, everybody has a lease to come back.
+it is elsewhere, and after an outage of the database, in which all stood still, everybody has a lease to come back. Of
+two leases, its own and that of whoever looks, the longer one counts: one that beats seldom is not dead.
 """
 
 import asyncio
@@ -96,7 +97,8 @@ class WorkerWatch:
         await self.look()
         doubtful = {row.id: row.beats for row in self._rows.values() if self._why_not(row) is not None}
         if doubtful:
-            await asyncio.sleep(2 * self._lease / BEATS)  # who is alive has shown it by then
+            longest = max(self._lease_of(worker) for worker in doubtful)
+            await asyncio.sleep(2 * longest / BEATS)  # who is alive has shown it by then
             await self.look()
             for row in self._rows.values():
                 why = self._why_not(row)
@@ -124,6 +126,11 @@ class WorkerWatch:
         for worker in self._since.keys() - self._rows.keys() - set(owners):
             del self._since[worker]
 
+    async def stay_alive(self) -> None:
+        """Look, if it is time to: for whoever is busy with what may take longer than a lease."""
+        if self._looked is not None and self._clock() - self._looked >= self._lease / BEATS:
+            await self.look(set(self._since))
+
     def is_dead(self, worker: str) -> bool:
         """Tell whether nobody works by that id any more, as far as can be known."""
         if worker == self.own:
@@ -134,7 +141,7 @@ class WorkerWatch:
         if worker in self._left or (row is not None and not row.instance):
             return True
         _, since = self._since.get(worker, (0, None))
-        return since is not None and self._looked is not None and self._looked - since >= self._lease
+        return since is not None and self._looked is not None and self._looked - since >= self._lease_of(worker)
 
     async def forget(self, busy: Collection[str]) -> None:
         """Take out those that are dead, but for the owners of runs that nobody has taken over yet."""
@@ -168,6 +175,11 @@ class WorkerWatch:
             except Exception:
                 logger.exception("what workers that are gone have left could not be taken over")
 
+    def _lease_of(self, worker: str) -> float:
+        """Return how long a worker may stand still: it beats as often as its own configuration has it."""
+        row = self._rows.get(worker)
+        return self._lease if row is None else max(self._lease, float(row.about.get("lease", 0.0)))
+
     def _why_not(self, row: WorkerRow) -> tuple[str, str] | None:
         """Return why this worker cannot work beside another one, as `Sharing.why_not`."""
         if row.folder == self._identities.folder or not row.instance:
@@ -176,7 +188,12 @@ class WorkerWatch:
 
     async def _enter(self) -> None:
         sharing = msgspec.to_builtins(self._sharing)
-        about = {"host": socket.gethostname(), "version": antwort.__version__, "sharing": sharing}
+        about = {
+            "host": socket.gethostname(),
+            "version": antwort.__version__,
+            "sharing": sharing,
+            "lease": float(self._lease),
+        }
         await self._store.join(self.own, self._instance, about)
 
     async def _enter_again(self) -> None:
