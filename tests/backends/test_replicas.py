@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 from tests.backends.conftest import Notes, a_request
 from tests.backends.test_resilience import Clock, Server
@@ -13,7 +14,7 @@ from tests.backends.test_resilience import Clock, Server
 from antwort.app import Antwort
 from antwort.backends import CircuitBreaker, ModelInfo, ModelRequest, Retries, TurnSink
 from antwort.backends.errors import FAILED, UNAVAILABLE, UNREACHABLE
-from antwort.backends.replicas import Replica, Replicas, beginning_of
+from antwort.backends.replicas import Replica, Replicas, _short, beginning_of
 from antwort.config import Config
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError, ServiceUnavailableError
 from antwort.testing import ScriptServer, running
@@ -142,6 +143,17 @@ async def test_a_cache_key_says_what_belongs_together() -> None:
     assert beginning_of(turn("a")) != beginning_of(turn("b"))
     assert beginning_of(turn("a")) == beginning_of(turn("a", "and more"))
     assert beginning_of(turn("a")) != beginning_of(turn("a", instructions="Be short."))
+
+
+def test_of_a_large_first_item_no_more_is_read_than_counts() -> None:
+    image = {"type": "input_image", "image_url": "data:image/png;base64," + "A" * 1_000_000}
+    written = msgspec.json.encode(_short([image, {"type": "input_text", "text": "B" * 1_000_000}]))
+    assert len(written) < 10_000
+    assert _short({"type": "input_text", "text": "short", "detail": None}) == {
+        "type": "input_text",
+        "text": "short",
+        "detail": None,
+    }
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,17 @@ def beginning_of(request: ModelRequest) -> bytes:
     if request.prompt_cache_key is not None:
         return msgspec.json.encode([request.tenant, request.prompt_cache_key])
     first = request.items[0] if request.items else {}
-    said = first.get("content", first)
-    return blake2b(
-        b"%s\0%s\0%s"
-        % (request.model.encode(), (request.instructions or "").encode(), msgspec.json.encode(said)[:_BEGINNING])
-    ).digest()
+    said = msgspec.json.encode(_short(first.get("content", first)))[:_BEGINNING]
+    instructions = request.instructions or ""
+    return blake2b(b"%s\0%s\0%s" % (request.model.encode(), instructions.encode(), said)).digest()
+
+
+def _short(said: object) -> object:
+    """Return so much of what an item says that its beginning is the same: images in it may have megabytes."""
+    if isinstance(said, str):
+        return said[:_BEGINNING]
+    if isinstance(said, list):
+        return [_short(part) for part in said[:_BEGINNING]]
+    if isinstance(said, dict):
+        return {key: _short(value) for key, value in said.items()}
+    return said
