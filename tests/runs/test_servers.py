@@ -7,9 +7,9 @@ import os
 import random
 import signal
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 import pytest
@@ -25,6 +25,7 @@ from antwort.engine.window import INTERRUPTED
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 
+T = TypeVar("T")
 FULL = "ANTWORT_TEST_FULL" in os.environ
 ROUNDS = 20 if FULL else 2
 RUNS = 10
@@ -70,22 +71,37 @@ class Cluster:
             self.servers.append(ServerProcess(place, model, providers=providers, sections=sections, **options))
         self.alive: set[int] = set()
         self._clients: dict[int, httpx.AsyncClient] = {}
+        self._before: list[httpx.AsyncClient] = []
+        """Those of servers that were started anew since."""
+        self._tasks: list[asyncio.Task[Any]] = []
 
     async def start(self, *numbers: int) -> None:
         """Start servers."""
         await asyncio.gather(*(asyncio.to_thread(self.servers[number].start) for number in numbers))
         for number in numbers:
+            if number in self._clients:
+                self._before.append(self._clients[number])
             self._clients[number] = httpx.AsyncClient(base_url=self.servers[number].url, timeout=httpx.Timeout(10.0))
             self.alive.add(number)
 
     async def close(self) -> None:
-        """End all of them."""
-        for client in self._clients.values():
+        """End all of them, and before them whoever asks them."""
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(self._tasks)
+        for client in (*self._before, *self._clients.values()):
             await client.aclose()
         for server in self.servers:
             with contextlib.suppress(AssertionError):
                 server.ask_to_stop(signal.SIGCONT)
             server.kill()
+
+    def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
+        """Do something meanwhile, as long as there are servers."""
+        task = asyncio.create_task(work)
+        self._tasks.append(task)
+        return task
 
     async def kill(self, number: int) -> None:
         """End one as the kernel does."""
@@ -202,7 +218,7 @@ class Requests:
             name = f"{KINDS[number % len(KINDS)]}-{number}"
             if (response_id := await self._cluster.accepted(name, self._chance)) is not None:
                 self.names[response_id] = name
-                self._reading[response_id] = asyncio.create_task(self._cluster.stream(response_id, self._chance))
+                self._reading[response_id] = self._cluster.spawn(self._cluster.stream(response_id, self._chance))
         self._begun += RUNS
 
     async def check(self) -> None:
@@ -229,7 +245,7 @@ async def suffer(cluster: Cluster, postgres: PostgresServer, rounds: int) -> Non
     """Let servers die, freeze and lose the database while runs are under way, and check what becomes of these."""
     chance = random.Random(7)
     await cluster.start(0, 1, 2)
-    answering = asyncio.create_task(cluster.answer_all(chance))
+    cluster.spawn(cluster.answer_all(chance))
     calm = Requests(cluster, chance, 0)
     await calm.begin()
     await calm.check_undisturbed()
@@ -249,7 +265,6 @@ async def suffer(cluster: Cluster, postgres: PostgresServer, rounds: int) -> Non
     await requests.begin()
     await cluster.kill(2)  # which nobody starts again
     await requests.check()
-    answering.cancel()
     assert len(requests.names) >= rounds * RUNS
 
 
@@ -326,7 +341,7 @@ async def test_workers_do_what_servers_have_accepted(tmp_path: Path, model: str,
     cluster = Cluster(tmp_path, model, ready_url, count=4, workers=2)
     try:
         await cluster.start(0, 1)
-        answering = asyncio.create_task(cluster.answer_all(chance))
+        cluster.spawn(cluster.answer_all(chance))
         requests = Requests(cluster, chance, 0)
         await requests.begin()  # there is nobody yet who works on it
         await cluster.start(2)
@@ -336,7 +351,6 @@ async def test_workers_do_what_servers_have_accepted(tmp_path: Path, model: str,
         await cluster.kill(2)
         await requests.begin()
         await requests.check()
-        answering.cancel()
         page = (await cluster.any(chance).get("/metrics")).text
     finally:
         await cluster.close()
