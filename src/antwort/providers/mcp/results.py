@@ -29,11 +29,10 @@ async def read_result(result: JSON, *, sees_images: bool) -> ToolResult:
     images: list[Image] = []
     for part in content:
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind == "image" and (image := await _image(part)) is not None:
-            texts.append(str(image))
+        texts.append(_text(part, kind))
+        if (image := await _image(part, kind)) is not None:
             images.append(image)
-        else:
-            texts.append(_text(part, kind))
+            texts[-1] = f"{_head(part['resource'])} {image}" if kind == "resource" else str(image)
     if not content and structured is not None:
         texts.append(msgspec.json.encode(structured).decode())
     text = "\n".join(texts)
@@ -55,13 +54,17 @@ def _text(part: Any, kind: Any) -> str:
     if kind == "text":
         return str(part.get("text") or "")
     if kind == "resource" and isinstance(resource := part.get("resource"), dict):
-        head = f"[resource {one_line(str(resource.get('uri') or ''))}]"
-        text = resource.get("text")
+        head, text = _head(resource), resource.get("text")
         return f"{head}\n{text}" if isinstance(text, str) else f"{head} {_data(resource, 'blob')}"
     if kind == "resource_link":
         named = [str(part.get(name) or "") for name in ("uri", "name", "description")]
         return f"[resource {', '.join(one_line(text) for text in named if text)}]"
     return _data(part, "data")
+
+
+def _head(resource: JSON) -> str:
+    """Return what a model reads of a resource before what is in it."""
+    return f"[resource {one_line(str(resource.get('uri') or ''))}]"
 
 
 def _data(part: JSON, field: str) -> str:
@@ -71,8 +74,14 @@ def _data(part: JSON, field: str) -> str:
     return f"[{kind}, about {size:,} bytes]"
 
 
-async def _image(part: JSON) -> Image | None:
-    data = part.get("data")
+async def _image(part: Any, kind: Any) -> Image | None:
+    """Return the image that a part is; None if it is none, or none that models see."""
+    if kind == "image":
+        data = part.get("data")
+    elif kind == "resource" and isinstance(resource := part.get("resource"), dict):
+        data = resource.get("blob") if str(resource.get("mimeType")).startswith("image/") else None
+    else:
+        return None
     if not isinstance(data, str):
         return None
     try:
