@@ -87,7 +87,7 @@ def test_the_server_is_ready_again_when_its_database_is_back(
 def test_a_database_that_stands_still_is_asked_once_however_many_probes_there_are(
     tmp_path: Path, postgres_server: PostgresServer, url: str
 ) -> None:
-    with running(app(tmp_path, url=url)) as server, ThreadPoolExecutor(5) as pool:
+    with running(app(tmp_path, url=url)) as server, ThreadPoolExecutor(10) as pool:
         questions = Questions.of(server.app.engine.store)
         postgres_server.freeze()
         try:

@@ -28,7 +28,8 @@ from antwort.wire.tool_shapes import TOOL_SHAPES
 NAMING = re.compile(r"(^|_)(id|ids|reference|conversation|container|environment|file|files)$|^prompt$")
 """Names of fields that may name a thing."""
 OWN = {
-    "responses": {"path:response_id"},
+    "responses": {"path:response_id", "path:run_id"},
+    "runs": {"path:run_id"},
     "conversations": {"path:conversation_id", "path:item_id"},
     "containers": {"path:container_id", "path:file_id"},
     "vector_stores": {"path:vector_store_id", "path:batch_id", "path:file_id", "body:files"},
