@@ -32,7 +32,8 @@ def url(postgres_server: PostgresServer, postgres_template: str) -> str:
 
 
 def app(folder: Path, **storage: Any) -> Antwort:
-    return Antwort(Config.model_validate({"data_dir": folder, "providers": {}, "storage": storage}))
+    engine = {"takeover_after": 3600}  # nobody looks after other workers meanwhile
+    return Antwort(Config.model_validate({"data_dir": folder, "providers": {}, "storage": storage, "engine": engine}))
 
 
 def get(server: RunningApp, path: str) -> httpx.Response:
