@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from antwort.providers.mcp.child import ChildServer, ServerProgram
+from antwort.providers.mcp.child import ChildServer
 from antwort.providers.mcp.errors import McpError
+from antwort.providers.mcp.program import ServerProgram
 from antwort.types import JSON
 
 CODE = """

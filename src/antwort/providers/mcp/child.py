@@ -1,21 +1,16 @@
 """A server that is a program of this machine: messages are lines of its input and output."""
 
 import asyncio
-import contextlib
 import logging
-import os
-import shutil
-import signal
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Mapping
 
-from msgspec import Struct
 from typing_extensions import override
 
-from antwort.provider import JSON, ChildProcess, SingleFlight, one_line, tied
+from antwort.provider import JSON, SingleFlight, one_line
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError
 from antwort.providers.mcp.exchange import MessageExchange
 from antwort.providers.mcp.peer import McpPeer, ServerTime, opened_in
+from antwort.providers.mcp.program import ServerProgram, StartedProgram, UnstartedError
 from antwort.providers.mcp.waiting import Within
 
 logger = logging.getLogger(__name__)
@@ -30,18 +25,7 @@ _MOST_LINES = 200
 _MOST_UNREAD = 8 * 1024**2
 """Bytes that may wait for a program to read them; one for which more wait has given up reading."""
 _LONGEST_LINE = 500
-_INHERITED = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR", "TZ", "USER")
-"""What a program has of our environment: no secrets of ours."""
-
-
-class ServerProgram(Struct, frozen=True):
-    """How a server is started."""
-
-    label: str
-    command: Sequence[str]
-    environment: Mapping[str, str]
-    folder: Path | None
-    max_bytes: int
+_SEEN = "In its sandbox it sees only what `sandbox.readable` names, beside the system."
 
 
 class ChildServer(McpPeer):
@@ -51,15 +35,15 @@ class ChildServer(McpPeer):
         self._program = program
         self._starting = SingleFlight(self._start)
         self._running: _Running | None = None
-        self._is_missing = False
+        self._unstarted = ""
 
     @property
     def cause(self) -> str:
         """Why it cannot be asked, as far as is known: for its operator alone, as it tells what is on this machine."""
-        if self._is_missing:
-            return f"There is no '{self._program.command[0]}' that can be run; install it, or give its path."
-        words = "" if self._running is None else self._running.last_words
-        return words and f"It said: {words}"
+        if self._running is None:
+            return self._unstarted
+        words = self._running.last_words and f"It said: {self._running.last_words}"
+        return words if self._program.confinement is None else f"{words} {_SEEN}".lstrip()
 
     @override
     async def asks_within(self) -> bool:
@@ -85,23 +69,15 @@ class ChildServer(McpPeer):
     async def _start(self) -> None:
         if self._running is not None:
             await self._running.end()
-        program = self._program
-        own = {name: value for name in _INHERITED if (value := os.environ.get(name)) is not None}
-        environment = {**own, **program.environment}
-        if not await asyncio.to_thread(_is_there, program.command[0], environment, program.folder):
-            self._running, self._is_missing = None, True
-            raise McpHttpError("The program of the server cannot be found.")
-        self._is_missing = False
         try:
-            process = await ChildProcess.start(
-                tied(program.command),
-                environment=environment,
-                cwd=program.folder,
-                start_new_session=True,
-            )
-        except (OSError, ValueError) as error:
-            raise McpHttpError(f"The program of the server cannot be started: {error}") from None
-        self._running = _Running(program, process, self.note)
+            started = await StartedProgram.start(self._program)
+        except UnstartedError as error:
+            if error.cause != self._unstarted:
+                logger.warning("MCP server %s cannot be started: %s", self._program.label, error.cause or error)
+            self._running, self._unstarted = None, error.cause
+            raise
+        self._unstarted = ""
+        self._running = _Running(self._program, started, self.note)
         try:
             await self._running.greet(_PATIENCE)
         except BaseException:
@@ -113,7 +89,7 @@ class _Running(MessageExchange):
     """A program that runs, until it ends."""
 
     def __init__(
-        self, program: ServerProgram, process: ChildProcess, on_notification: Callable[[object], None]
+        self, program: ServerProgram, process: StartedProgram, on_notification: Callable[[object], None]
     ) -> None:
         super().__init__(on_notification, _gone)
         self._program = program
@@ -131,15 +107,17 @@ class _Running(MessageExchange):
         try:
             await asyncio.wait_for(self._process.wait(), _GRACE)
         except TimeoutError:
-            _kill_group(self._process)
+            self._process.kill()
         await asyncio.wait([self._watching])
 
     async def _watch(self) -> None:
         """Wait for the program to end: what it has started ends with it, or would keep its pipes open."""
-        await self._process.wait()
-        _kill_group(self._process)
+        limit = await self._process.wait()
+        if limit is not None:
+            logger.warning("MCP server %s was ended, since it has reached a limit: %s", self._program.label, limit)
+        self._process.kill()
         await asyncio.wait([self._reading, self._logging], timeout=_GRACE)
-        self._process.close()
+        await self._process.close()
         await asyncio.wait([self._reading, self._logging])
 
     @override
@@ -160,7 +138,7 @@ class _Running(MessageExchange):
             return
         if self._process.stdin.transport.get_write_buffer_size() > _MOST_UNREAD:
             self.give_up(McpHttpError("The program of the server does not read what it is asked."))
-            _kill_group(self._process)
+            self._process.kill()
             return
         self._process.stdin.write(message + b"\n")
 
@@ -180,7 +158,7 @@ class _Running(MessageExchange):
                     raise McpProtocolError("The answer of the server is larger than it may be.")
         except (McpError, OSError) as error:
             problem = error if isinstance(error, McpError) else problem
-            _kill_group(self._process)
+            self._process.kill()
         finally:
             self.give_up(problem)
 
@@ -200,21 +178,9 @@ class _Running(MessageExchange):
             logger.info("MCP server %s: %s", self._program.label, text)
 
 
-def _is_there(command: str, environment: Mapping[str, str], folder: Path | None) -> bool:
-    """Tell whether a program can be found: else what begins it would say so, and name itself."""
-    where = command if "/" not in command or folder is None else str(folder / command)
-    return shutil.which(where, path=environment.get("PATH")) is not None
-
-
 def _gone() -> McpHttpError:
     return McpHttpError("The program of the server has ended.")
 
 
 def _words(line: bytes) -> str:
     return one_line(line[:_LONGEST_LINE].decode(errors="replace"))
-
-
-def _kill_group(process: ChildProcess) -> None:
-    """Kill a program, and what it has started."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)

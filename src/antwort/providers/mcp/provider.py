@@ -6,6 +6,7 @@ import math
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from time import monotonic
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
@@ -27,12 +28,13 @@ from antwort.provider import (
     OpenedTool,
     OutboundError,
     Provider,
+    SandboxLimits,
     SecretStr,
     ToolResult,
     function,
     one_line,
 )
-from antwort.providers.mcp.child import ChildServer, ServerProgram
+from antwort.providers.mcp.child import ChildServer
 from antwort.providers.mcp.connection import McpConnection
 from antwort.providers.mcp.errors import McpError
 from antwort.providers.mcp.listing import KnownTools, ListedTool, differing, list_item, listed_tools
@@ -40,6 +42,7 @@ from antwort.providers.mcp.messages import header_value
 from antwort.providers.mcp.oauth import ClientTokens
 from antwort.providers.mcp.offered import OfferedServers, answering
 from antwort.providers.mcp.peer import McpPeer, ToolRequest
+from antwort.providers.mcp.program import Confinement, ServerProgram
 from antwort.providers.mcp.results import failed, read_result
 from antwort.providers.mcp.server_tool import McpCallTool, McpServerTool, ServerTool
 from antwort.providers.mcp.settings import McpServerSettings, McpSettings
@@ -268,7 +271,11 @@ class Mcp(Provider[McpSettings]):
     def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> ServerProgram:
         """Return how a server is started that is a program."""
         environment = {name: value.get_secret_value() for name, value in server.env.items()}
-        return ServerProgram(label, command, environment, server.folder, self.settings.max_bytes)
+        confinement = None
+        if (own := server.sandbox) is not None:
+            limits, readable = SandboxLimits(memory=own.max_memory), [Path(path) for path in own.readable]
+            confinement = Confinement(self.services.sandbox, readable, own.network, limits)
+        return ServerProgram(label, command, environment, server.folder, self.settings.max_bytes, confinement)
 
     def _server(self, place: ServerPlace, ctx: Context) -> _KnownServer:
         """Return a server as it is known for a tenant with some credentials; a program is the same for all."""

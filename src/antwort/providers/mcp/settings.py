@@ -1,12 +1,26 @@
 """What an operator can set."""
 
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import PositiveInt, field_validator, model_validator
 
 from antwort.provider import Duration, Field, SecretStr, Settings
 from antwort.providers.mcp.oauth import McpOAuthSettings
+
+
+class McpSandboxSettings(Settings):
+    """What a program has in the sandbox."""
+
+    # Text, since a path in settings is one that the sandbox keeps from whoever is in it.
+    readable: list[Annotated[str, Field(pattern=r"^/")]] = Field(
+        default_factory=list,
+        description="Files and folders that it can read, each with its whole path, beside those of the system.",
+    )
+    network: bool = Field(
+        default=False, description="Whether it has the network of the host, with all that it can reach."
+    )
+    max_memory: PositiveInt = Field(default=512 << 20, description="Bytes of memory that it may use.")
 
 
 class McpServerSettings(Settings):
@@ -24,6 +38,9 @@ class McpServerSettings(Settings):
         default_factory=dict, description="Environment of the program, besides PATH, HOME and language."
     )
     folder: Path | None = Field(default=None, description="Working directory of the program.")
+    sandbox: McpSandboxSettings | None = Field(
+        default=None, description="The program runs in the sandbox, if this is `true` or says what it has there."
+    )
     authorization: SecretStr | None = Field(
         default=None, description="A token that it wants, as a bearer token; a request may bring another."
     )
@@ -60,6 +77,19 @@ class McpServerSettings(Settings):
     @classmethod
     def _as_list(cls, value: Any) -> Any:
         return [value] if isinstance(value, str) else value
+
+    @field_validator("sandbox", mode="before")
+    @classmethod
+    def _as_section(cls, value: Any) -> Any:
+        return ({} if value else None) if isinstance(value, bool) else value
+
+    @model_validator(mode="after")
+    def _check_sandbox(self) -> Self:
+        if self.sandbox is not None and self.command is None:
+            raise ValueError("sandbox is for a server that is a program, with a command")
+        if self.sandbox is not None and self.folder is not None:
+            raise ValueError("a program in the sandbox has no folder: name it in sandbox.readable, and use whole paths")
+        return self
 
     @model_validator(mode="after")
     def _check_offer(self) -> Self:
