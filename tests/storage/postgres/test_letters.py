@@ -65,7 +65,7 @@ async def test_a_letter_that_cannot_be_written_is_not_the_last(ready_url: str) -
 async def test_what_is_no_letter_is_said_once_and_the_next_one_is_heard(
     payload: str, ready_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard = asyncio.Event()
+    listening, heard = asyncio.Event(), asyncio.Event()
 
     def decode(text: str) -> None:
         msgspec.json.decode(text, type=tuple[str, str, int])
@@ -75,15 +75,18 @@ async def test_what_is_no_letter_is_said_once_and_the_next_one_is_heard(
 
     letters = PostgresLetters(PostgresAddress.of(ready_url), send)
     letters.hear("queued", decode)
+    letters.hear("hello", lambda _: listening.set())
     letters.hear("news", lambda _: heard.set())
     letters.open()
     async with contextlib.AsyncExitStack() as opened:
         opened.push_async_callback(letters.close)
         async with asyncio.timeout(60):
-            while not heard.is_set():  # it takes a moment until somebody listens
-                for text in [payload, payload, '["x", [["other", 5], ["news", 5], ["news", "run"]]]']:
-                    await asyncio.to_thread(notify, ready_url, text)
+            while not listening.is_set():  # it takes a moment until somebody listens
+                await asyncio.to_thread(notify, ready_url, '["x", [["hello", "run"]]]')
                 await asyncio.sleep(0.05)
+            for text in [payload, payload, '["x", [["other", 5], ["news", 5], ["news", "run"]]]']:
+                await asyncio.to_thread(notify, ready_url, text)
+            await heard.wait()
     assert [record.levelname for record in caplog.records] == ["WARNING"]
 
 
