@@ -201,7 +201,7 @@ async def test_all_are_tried_again_when_none_is_there() -> None:
 def test_the_replicas_of_a_backend_that_are_away_are_nobodys_error(tmp_path: Path) -> None:
     count = 6
     with ScriptServer(["Hello."] * count) as model:
-        backend = {"url": "http://127.0.0.1:9/v1", "replicas": ["http://127.0.0.1:9/v1", model.url], "retries": 0}
+        backend = {"url": "http://127.0.0.1:9/v1", "replicas": ["http://127.0.0.1:7/v1", model.url], "retries": 0}
         config = Config.model_validate({"data_dir": tmp_path, "providers": {}, "backends": {"gpu": backend}})
         with running(Antwort(config)) as server, httpx.Client(base_url=f"{server.url}/v1") as client:
             for number in range(count):

@@ -148,6 +148,7 @@ def test_refusals_are_one_line(cli: Cli, refused: Refused) -> None:
     cli("backup", "backup.tar.gz")
     assert "There is a file of this name already" in refused("backup", "backup.tar.gz")
     assert "This is in the data folder" in refused("backup", ".antwort/backup.tar.gz")
+    assert refused("backup", "away/backup.tar.gz").startswith("away: There is no such folder.")
     assert "The data folder is not empty ('antwort.db' is in it)" in refused("restore", "backup.tar.gz")
     Path("none.tar.gz").write_text("none")
     assert "is damaged, cut off, or none" in refused("restore", "none.tar.gz", "--data-dir", "new")

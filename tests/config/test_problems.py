@@ -5,7 +5,8 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator
 
-from antwort.config import BackendConfig, LoadedConfig, Settings, StorageConfig, validate_settings
+from antwort.config import BackendConfig, EngineConfig, LoadedConfig, Settings, StorageConfig, validate_settings
+from antwort.config.secrets import MASK
 from antwort.errors import ConfigError
 
 Load = Callable[..., LoadedConfig]
@@ -89,6 +90,26 @@ def test_each_error_is_one_line_with_key_reason_and_value(raw: dict[str, Any], m
 @pytest.mark.parametrize("url", ["host:6333", "ftp://host"])
 def test_an_address_without_a_scheme_is_told_which_ones_there_are(url: str) -> None:
     assert _problems({"url": url}, model=BackendConfig) == [f"url: must begin with http:// or https:// (got '{url}')"]
+
+
+@pytest.mark.parametrize(
+    ("url", "replicas", "told"),
+    [
+        ("demo", ["http://a/v1"], "the demo model has none; give the `url` of a model server, or leave them out"),
+        ("http://a/v1", ["http://b/v1", "http://a/v1/"], "'http://a/v1' is named twice; each server counts once"),
+        ("http://u:secret@a/v1", ["http://u:secret@a/v1"], f"'http://u:{MASK}@a/v1' is named twice; each server"),
+    ],
+)
+def test_replicas_are_other_servers(url: str, replicas: list[str], told: str) -> None:
+    [line] = _problems({"url": url, "replicas": replicas}, model=BackendConfig)
+
+    assert f"replicas: {told}" in line
+    assert "secret" not in line
+
+
+def test_nobody_is_taken_for_dead_at_once() -> None:
+    line = "takeover_after: input should be greater than or equal to 0.5 (got 0)"
+    assert _problems({"takeover_after": 0}, model=EngineConfig) == [line]
 
 
 @pytest.mark.parametrize(("key", "model"), [("max_results", Search), ("sweep", StorageConfig)])

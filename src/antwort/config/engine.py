@@ -8,6 +8,7 @@ from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, m
 from antwort.config.defaults import STORAGE
 from antwort.config.durations import Age, Duration, Seconds
 from antwort.config.extensions import ExtensionKind
+from antwort.config.secrets import mask_urls
 from antwort.config.settings import Choice, Seldom, Settings
 from antwort.context.agents import RunLimits
 from antwort.lazy_imports import compiled_on_use
@@ -121,6 +122,15 @@ class BackendConfig(Settings, defer_build=True):
         """Whether it is the demo model, which is no server."""
         return self.url == DEMO
 
+    @model_validator(mode="after")
+    def _replicas_are_others(self) -> Self:
+        if self.replicas and self.is_demo:
+            raise ValueError("replicas: the demo model has none; give the `url` of a model server, or leave them out")
+        urls = [url.rstrip("/") for url in (self.url, *self.replicas)]
+        if (twice := next((url for url in urls if urls.count(url) > 1), None)) is not None:
+            raise ValueError(f"replicas: '{mask_urls(twice)}' is named twice; each server counts once")
+        return self
+
     @field_validator("parameters")
     @classmethod
     def _are_not_ours(cls, names: list[str]) -> list[str]:
@@ -231,6 +241,7 @@ class EngineConfig(Settings):
     )
     takeover_after: Seconds = Field(
         default=10.0,
+        ge=0.5,
         description="Silence of a server after which others on its database take over its background responses.",
     )
     outage_patience: Seconds = Field(

@@ -157,6 +157,8 @@ def _check_file(file: Path, places: _Places) -> None:
         raise ConfigError(
             "There is a file of this name already, which is not overwritten. Name another.", where=str(file)
         )
+    if not file.parent.is_dir():
+        raise ConfigError("There is no such folder. Make it, or name a file elsewhere.", where=str(file.parent))
     if file.parent.resolve().is_relative_to(places.data.resolve()):
         raise ConfigError(
             "This is in the data folder, so that each backup would hold those before it. Name a file elsewhere, best "
