@@ -35,13 +35,13 @@ class Replica(GuardedBackend):
 
     def __init__(self, backend: ModelBackend, breaker: CircuitBreaker, place: str) -> None:
         super().__init__(backend, breaker, NO_RETRIES)
-        self._place = place.encode()
+        self._place = blake2b(place.encode()).digest()
         self.turns = 0
         """How many are under way."""
 
     def weight(self, beginning: bytes) -> bytes:
         """Return what puts it before or behind others for turns that begin so."""
-        return blake2b(beginning, digest_size=8, key=blake2b(self._place).digest()).digest()
+        return blake2b(beginning, digest_size=8, key=self._place).digest()
 
     @override
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:

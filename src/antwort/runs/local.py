@@ -254,13 +254,11 @@ class LocalRuns:
         elsewhere = [run for run in found if run.id in self._tasks and run.worker != watch.own]
         foreign = {(run.id, run.epoch) for run in elsewhere}
         for run in elsewhere:
-            if (
-                run.id,
-                run.epoch,
-            ) in self._foreign:  # else it was just answered here, and is claimed in a moment
-                record = await self.engine.store.get(run.tenant, run.id)
-                if record is None or record.epoch == run.epoch:
-                    self._give_up_task(run.id)
+            if (run.id, run.epoch) not in self._foreign:  # it may just be answered here, and is claimed in a moment
+                continue
+            record = await self.engine.store.get(run.tenant, run.id)
+            if record is None or record.epoch == run.epoch:
+                self._give_up_task(run.id)
         self._foreign = foreign
         for response_id in self._tasks.keys() - {run.id for run in found}:  # it may be over by others
             self.wake(response_id)
