@@ -18,7 +18,7 @@ from antwort.backends import ModelBackend
 from antwort.backends.build import build_routes, choose_models, connections_gauge, count_connections, is_demo
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.load import ServerLoad
-from antwort.concurrency.peers import Peers
+from antwort.concurrency.peers import Letters, Peers
 from antwort.concurrency.slots import Queues
 from antwort.concurrency.undisturbed import Closing
 from antwort.config import (
@@ -125,6 +125,7 @@ class Antwort:
         self._sweepers: Sequence[RegularSweep] = ()
         self._started = False
         self._watch: WorkerWatch | None = None
+        self._letters: Letters | None = None
         given = list(providers)
         configured = self._configured_providers(factories or {}, demo=self._is_demo)
         made = [*given, *(provider for provider, _ in configured)]
@@ -343,7 +344,7 @@ class Antwort:
         storage = await opened.enter_async_context(open_temporary() if scratch else open_configured(self.config))
         lasting = await opened.enter_async_context(open_on_demand(self.config)) if scratch else storage
         store = storage.store
-        letters = await opened.enter_async_context(store.letters())
+        self._letters = await opened.enter_async_context(store.letters())
         self._watch = await self._join(opened, storage) if recover and store.is_shared else None
         limits = TenantLimits(self.config.limits.per_tenant, store.retention)
         self.values = self._new_values(store, limits)
@@ -362,7 +363,7 @@ class Antwort:
             questions,
             self.queues,
             watch=self._watch,
-            letters=letters,
+            letters=self._letters,
             works=self.config.server.with_worker,
         )
         self._measure_runs()
@@ -562,7 +563,7 @@ class Antwort:
             config=self.config,
             registry=self.registry,
             logins=Logins(self.chain, self.config.auth.max_failures),
-            limiter=RateLimiter(limits.per_key, limits.per_tenant, peers=self._peers),
+            limiter=RateLimiter(limits.per_key, limits.per_tenant, peers=self._peers, others=self._letters),
             metrics=self.metrics,
             metrics_page=MetricsPage(self.metrics, self._peers),
             refusals=self._refusals,

@@ -1,4 +1,6 @@
+import asyncio
 from collections import deque
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -6,9 +8,12 @@ from hypothesis import strategies as st
 from tests.auth.conftest import Clock
 
 from antwort.auth import RateLimiter
+from antwort.auth import limits as module
+from antwort.concurrency.peers import Peers
 from antwort.config import RateConfig
 from antwort.context import Principal
 from antwort.errors import RateLimitError
+from antwort.storage.postgres import PostgresStore
 
 ALICE = Principal("acme", "alice", method="api_key", key_id="k1")
 BOB = Principal("acme", "bob", method="api_key", key_id="k2")
@@ -180,3 +185,82 @@ def test_no_span_of_time_takes_more_than_burst_and_rate_allow(per_minute: int, b
 )
 def test_spans_are_written_the_way_clients_know(per_minute: int, burst: int, reset: str, clock: Clock) -> None:
     assert RateLimiter(rate(per_minute, burst), NONE, clock).check(ALICE)["x-ratelimit-reset-requests"] == reset
+
+
+# --- over several servers ---------------------------------------------------------------------------------------------
+
+
+class Post:
+    """Letters between servers, delivered when somebody says so."""
+
+    def __init__(self) -> None:
+        self.listeners: list[Callable[[str], None]] = []
+        self.sent: list[str] = []
+
+    def tell(self, kind: str, text: str) -> None:
+        self.sent.append(text)
+
+    def hear(self, kind: str, listener: Callable[[str], None]) -> None:
+        self.listeners.append(listener)
+
+    async def deliver(self, letters: int) -> None:
+        """Wait for so many letters, and give them to all, as the database does it with those of one server."""
+        async with asyncio.timeout(60):
+            while len(self.sent) < letters:  # noqa: ASYNC110 - a timer tells
+                await asyncio.sleep(0)
+        for text in self.sent:
+            for listener in self.listeners:
+                listener(text)
+        self.sent.clear()
+
+
+async def test_what_servers_take_too_much_before_they_know_is_owed(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    post = Post()
+    limiters = [RateLimiter(NONE, rate(60, burst=10), clock, others=post) for _ in range(3)]
+    assert [taken(limiter, ALICE, 20) for limiter in limiters] == [10, 10, 10]
+    await post.deliver(3)
+    clock.advance(20)  # in which one server alone would give 20, which all together have given already
+    assert [taken(limiter, ALICE, 20) for limiter in limiters] == [0, 0, 0]
+    clock.advance(1)
+    assert [taken(limiter, ALICE, 1) for limiter in limiters] == [1, 1, 1]
+    await post.deliver(3)
+    assert [taken(limiter, ALICE, 1) for limiter in limiters] == [0, 0, 0]
+    clock.advance(3)
+    assert taken(limiters[2], ALICE, 20) == 1
+
+
+async def test_workers_of_one_server_do_not_count_twice_what_they_tell_each_other(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "PAUSE", 0.0)
+    post = Post()
+    one, other = (RateLimiter(NONE, rate(60, burst=10), clock, others=post, peers=Peers(server="a")) for _ in range(2))
+    assert taken(one, ALICE, 4) == 4
+    await post.deliver(1)
+    assert taken(other, ALICE, 20) == 10
+
+
+async def test_servers_tell_each_other_through_the_database(ready_url: str, clock: Clock) -> None:
+    stores = [await asyncio.to_thread(PostgresStore.open, ready_url) for _ in range(2)]
+    try:
+        async with stores[0].letters() as sending, stores[1].letters() as hearing:
+            assert sending is not None
+            assert hearing is not None
+            listening = asyncio.Event()
+            hearing.hear("hello", lambda _: listening.set())
+            one, other = (RateLimiter(rate(600), rate(60, burst=10), clock, others=at) for at in (sending, hearing))
+            async with asyncio.timeout(60):
+                while not listening.is_set():
+                    sending.tell("hello", "you")
+                    await asyncio.sleep(0.02)
+                assert taken(one, ALICE, 20) == 10
+                while len(other) < 2:  # noqa: ASYNC110 - the bucket of the key, and that of the tenant
+                    await asyncio.sleep(0.02)
+            assert taken(other, BOB, 20) == 0
+            assert taken(other, OTHER, 1) == 1
+    finally:
+        for store in stores:
+            await store.close()

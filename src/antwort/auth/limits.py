@@ -1,17 +1,20 @@
 """Rate limits: a bucket of requests per credential and one per tenant, refilled steadily."""
 
+import asyncio
 import ipaddress
 import json
 import math
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
+import msgspec
 from msgspec import Struct
 from starlette.datastructures import Headers
 
 from antwort.auth.base import KEY_HEADERS, Chain, credential
-from antwort.concurrency.peers import Peers
+from antwort.concurrency.peers import Letters, Peers
 from antwort.config import RateConfig
 from antwort.context import Principal
 from antwort.errors import AuthenticationError, RateLimitError
@@ -19,7 +22,11 @@ from antwort.errors import AuthenticationError, RateLimitError
 NOTHING: Mapping[str, str] = {}
 MAX_BUCKETS = 100_000
 _TAKEN = "request"
-"""What workers tell each other: the owners of the buckets of a request."""
+"""What workers of one server tell each other: the owners of the buckets of a request."""
+_TAKEN_THERE = "requests"
+"""What servers of one database tell each other: how many requests an owner has made since the last such letter."""
+PAUSE = 0.5
+"""Seconds for which a server gathers what it tells the others."""
 EPSILON = 1e-6
 """Seconds given away so that rounding never costs a request."""
 
@@ -49,9 +56,9 @@ class _Buckets:
     def __len__(self) -> int:
         return len(self._full_at)
 
-    def peek(self, owner: Hashable, now: float) -> _Outcome:
-        """Tell what a request would do, without taking it."""
-        full_at = max(self._full_at.get(owner, now), now) + self._interval
+    def peek(self, owner: Hashable, now: float, count: int = 1) -> _Outcome:
+        """Tell what a request, or several, would do, without taking them."""
+        full_at = max(self._full_at.get(owner, now), now) + count * self._interval
         slack = self._burst * self._interval - (full_at - now) + EPSILON
         return _Outcome(full_at, max(0, int(slack / self._interval)), -slack)
 
@@ -88,7 +95,8 @@ class RateLimiter:
     """Count requests against the limits of their credential and of their tenant; without limits, do nothing.
 
     A bucket holds `burst` requests, by default as many as a minute brings. Use it from one event loop. Workers of one
-    server tell each other what they took.
+    server tell each other at once what they took, and `others`, the servers of one database, twice a second: what
+    several of them took too much meanwhile, a bucket owes, and gives nothing until it is made up for.
     """
 
     def __init__(
@@ -99,15 +107,22 @@ class RateLimiter:
         *,
         capacity: int = MAX_BUCKETS,
         peers: Peers | None = None,
+        others: Letters | None = None,
     ) -> None:
         self._clock = clock
         self._peers = peers or Peers()
+        self._others = others
+        self._untold: Counter[tuple[str, Hashable]] = Counter()
+        """The requests that other servers were not told of yet, by the kind of their bucket and its owner."""
+        self._letters = 0
         self._buckets = [
             _Buckets(kind, owner, config.requests_per_minute, config.burst or config.requests_per_minute, capacity)
             for kind, owner, config in (("credential", _credential, per_key), ("tenant", _tenant, per_tenant))
             if config.requests_per_minute is not None
         ]
         self._peers.hear(_TAKEN, self._count_elsewhere)
+        if others is not None:
+            others.hear(_TAKEN_THERE, self._count_of_others)
 
     def __len__(self) -> int:
         """Return the number of buckets that are not full."""
@@ -130,6 +145,8 @@ class RateLimiter:
             outcomes.append((buckets, owner, outcome))
         for buckets, owner, outcome in outcomes:
             buckets.take(owner, outcome.full_at, now)
+            if self._others is not None:
+                self._tell_later(buckets.kind, owner)
         if self._peers.count > 1:
             self._peers.tell(_TAKEN, json.dumps([owner for _, owner, _ in outcomes]))
         tightest, _, outcome = min(outcomes, key=lambda item: item[2].remaining)
@@ -139,8 +156,36 @@ class RateLimiter:
         """Count a request that another worker has taken."""
         now = self._clock()
         for buckets, owner in zip(self._buckets, json.loads(told), strict=True):
-            known = tuple(owner) if isinstance(owner, list) else owner
+            known = _known(owner)
             buckets.take(known, buckets.peek(known, now).full_at, now)
+
+    def _tell_later(self, kind: str, owner: Hashable) -> None:
+        """Tell other servers of a request, with all that come in the next moment."""
+        if not self._untold:
+            asyncio.get_running_loop().call_later(PAUSE, self._tell_others)
+        self._untold[kind, owner] += 1
+
+    def _tell_others(self) -> None:
+        untold, self._untold = self._untold, Counter()
+        for (kind, owner), count in untold.items():
+            self._letters += 1  # of two letters that are the same one is sent
+            letter = [self._peers.server, self._letters, kind, owner, count]
+            if self._others is not None:
+                self._others.tell(_TAKEN_THERE, json.dumps(letter))
+
+    def _count_of_others(self, letter: str) -> None:
+        """Count what another server has taken; what other workers of this one took they have told."""
+        server, _, kind, owner, count = msgspec.json.decode(letter, type=tuple[str, int, str, Any, int])
+        now = self._clock()
+        for buckets in self._buckets:
+            if server != self._peers.server and buckets.kind == kind and count > 0:
+                known = _known(owner)
+                buckets.take(known, buckets.peek(known, now, count).full_at, now)
+
+
+def _known(owner: Any) -> Hashable:
+    """Return the owner of a bucket as it was before it was written as JSON."""
+    return tuple(owner) if isinstance(owner, list) else str(owner)
 
 
 def _credential(principal: Principal) -> Hashable:

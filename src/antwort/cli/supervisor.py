@@ -18,6 +18,7 @@ import ctypes
 import gc
 import logging
 import os
+import secrets
 import select
 import signal
 import socket
@@ -135,6 +136,7 @@ class Supervisor:
         """When it last saw to what had happened."""
         self._posts = [_Post(number, listener) for number, listener in enumerate(listeners)]
         self._mailboxes = [Mailbox() for _ in listeners]
+        self._server = secrets.token_hex(6)
         self._signals: list[int] = []
         """Those that said that it should stop."""
         self._announced = False
@@ -202,7 +204,7 @@ class Supervisor:
                     if inherited is not None:
                         os.close(inherited)
             every = None if self._patience is None else self._patience / _SIGNS
-            peers = Peers(post.number, self._mailboxes)
+            peers = Peers(post.number, self._mailboxes, self._server)
             return Worker(peers, post.listener, lifeline, writer, beating, every)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _heard())
         os.close(writer)

@@ -8,6 +8,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import secrets
 import socket
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -48,10 +49,14 @@ class Mailbox:
 
 
 class Peers:
-    """All workers of a server, of which this process is number `number`. Without mailboxes it is the only one."""
+    """All workers of a server, of which this process is number `number`. Without mailboxes it is the only one.
 
-    def __init__(self, number: int = 0, mailboxes: Sequence[Mailbox] = ()) -> None:
+    `server` is a word that they have in common with each other, and with no worker of another server.
+    """
+
+    def __init__(self, number: int = 0, mailboxes: Sequence[Mailbox] = (), server: str = "") -> None:
         self.number = number
+        self.server = server or secrets.token_hex(6)
         self.count = max(1, len(mailboxes))
         self._own = mailboxes[number].inside if mailboxes else None
         self._others = {other: box.slot for other, box in enumerate(mailboxes) if other != number}
