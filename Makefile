@@ -1,5 +1,5 @@
-# Every target sets up what it needs: .venv, the locked packages (with a Node of its own for the clients in tests/clients)
-# and, as root on Debian, missing system packages.
+# Every target sets up what it needs: .venv, the locked packages (with a Node of its own for the clients in tests/clients
+# and what checks the console's scripts) and, as root on Debian, missing system packages.
 .DEFAULT_GOAL := help
 BIN := .venv/bin
 ARGS ?=
@@ -30,9 +30,10 @@ test-full: setup  ## the same with the large counts, and with a real model
 test-lowest: setup  ## the tests that use each dependency, with the lowest versions pyproject.toml names
 	@scripts/lowest $(ARGS)
 
-lint: setup  ## ruff: rules and formatting
+lint: setup  ## ruff: rules and formatting; the scripts of the console: types and rules
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
+	@scripts/lint_console
 
 format: setup  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
@@ -63,4 +64,4 @@ dist: setup  ## build the wheel and the source archive, and try the wheel in an 
 	@$(BIN)/python scripts/dist.py $(ARGS)
 
 clean:  ## remove .venv, node_modules and caches
-	rm -rf dist .venv .venv-lowest .venv-searxng .venv-moto .venv-litellm .venv-peers tests/clients/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf dist .venv .venv-lowest .venv-searxng .venv-moto .venv-litellm .venv-peers tests/clients/node/node_modules tests/console/node/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -14,6 +14,7 @@ from antwort.auth import (
     hash_key,
     is_anonymous,
     keys_file,
+    shows_console,
 )
 from antwort.config import Config
 from antwort.errors import AuthenticationError, ConfigError
@@ -241,3 +242,12 @@ def test_the_hosts_of_the_configuration_are_taken_as_they_are(host: str, auth: d
     settings = config(tmp_path, host=host, **auth)
     told = settings.server.model_copy(update={"allowed_hosts": ["api.example"]})
     assert allowed_hosts(settings.model_copy(update={"server": told})) == ["api.example"]
+
+
+def test_the_console_is_shown_where_strangers_need_a_key_and_on_this_machine(tmp_path: Path) -> None:
+    assert shows_console(config(tmp_path))
+    assert shows_console(config(tmp_path, host="0.0.0.0", api_keys=[KEY]))
+    assert not shows_console(config(tmp_path, host="0.0.0.0", allow_anonymous=True))
+    assert not shows_console(config(tmp_path, host="0.0.0.0", allow_anonymous=True, mode="none", api_keys=[KEY]))
+    off = config(tmp_path).server.model_copy(update={"console": False})
+    assert not shows_console(config(tmp_path).model_copy(update={"server": off}))

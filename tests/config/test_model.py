@@ -54,6 +54,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "cors_origins": [],
             "allowed_hosts": [],
             "allow_anonymous": False,
+            "console": True,
             "protect_metrics": False,
             "shutdown_timeout": 10.0,
             "connections": {

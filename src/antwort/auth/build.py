@@ -99,6 +99,14 @@ def allowed_hosts(config: Config, *, resolve: Callable[[str], Iterable[str]] = _
     return [*_THIS_MACHINE, server.host]
 
 
+def shows_console(config: Config, *, resolve: Callable[[str], Iterable[str]] = _addresses) -> bool:
+    """Tell whether the console is served where `server.host` is really listened on.
+
+    Not without authentication where other machines can reach it: who allows programs to call need not invite people.
+    """
+    return config.server.console and (not is_anonymous(config) or _is_loopback(config.server.host, resolve))
+
+
 def _has_source(config: Config) -> bool:
     """Tell whether there is anything to authenticate with. A file without keys counts: revoking must not open up."""
     return bool(config.auth.api_keys) or config.auth.jwt is not None or _exists(keys_file(config).path)

@@ -15,7 +15,7 @@ import click
 from msgspec.structs import replace
 
 from antwort.app import Antwort
-from antwort.auth import allowed_hosts, check_bind
+from antwort.auth import allowed_hosts, check_bind, shows_console
 from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
 from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, keep_looking, probe_option
@@ -176,12 +176,12 @@ def _command(loaded: LoadedConfig, *words: str) -> list[str]:
 
 
 def _settled(loaded: LoadedConfig) -> LoadedConfig:
-    """Settle which hosts are answered to, and whether requests are logged.
+    """Settle which hosts are answered to, whether people are shown the console, and whether requests are logged.
 
     Only here it is sure that the server listens where it is configured to, and who reads its log.
     """
     config = loaded.config
-    server = config.server.model_copy(update={"allowed_hosts": allowed_hosts(config)})
+    server = config.server.model_copy(update={"allowed_hosts": allowed_hosts(config), "console": shows_console(config)})
     logs = config.observability
     if logs.access_log is None:
         logs = logs.model_copy(update={"access_log": is_read_by_people(logs.log_level, logs.log_format)})

@@ -158,6 +158,7 @@ class ServerConfig(Settings):
     allow_anonymous: bool = Field(
         default=False, description="Serve without authentication on an address other machines can reach."
     )
+    console: bool = Field(default=True, description="Serve the console, a page for browsers, at /.")
     protect_metrics: bool = Field(default=False, description="Require the scope `metrics` at /metrics.")
     shutdown_timeout: Seconds = Field(
         default=10.0, description="Time that running requests get to finish when the server stops."

@@ -17,6 +17,7 @@ from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.api.runs import RunEndpoints
+from antwort.server.console import ConsolePages
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
@@ -75,7 +76,10 @@ def build_asgi(parts: Parts) -> ASGIApp:
     endpoints = ServerEndpoints(
         server, parts.registry, parts.metrics_page, parts.state, readiness=readiness, models=parts.router, api=api
     )
-    routes = endpoints.routes()
+    routes, public = endpoints.routes(), endpoints.public | (frozenset() if tokens is None else tokens.public)
+    if server.console:
+        console = ConsolePages(endpoints.index)
+        routes, public = [*console.routes(), *routes], public | console.public
     parts.registry.reserve(routes)
 
     router = Router(routes, parts.registry.http_handler(), parts.absent)
@@ -86,7 +90,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         uncounted={"/v1/embeddings"},
         streamed=parts.registry.http_handler().streams_body,
     )
-    hosts, public = AllowedHosts.of(server), endpoints.public | (frozenset() if tokens is None else tokens.public)
+    hosts = AllowedHosts.of(server)
     challenge = None if tokens is None else tokens.challenge
     gate = RequestGate(
         router,

@@ -1,0 +1,92 @@
+"""The frame of the console: who is asking, where one can go, and the view of the server."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import expect
+from tests.console.desk import KEY, KEYS, Desk, console
+
+Open = Callable[..., Desk]
+
+
+def test_whoever_opens_the_address_sees_how_the_server_is(tmp_path: Path, desk: Open) -> None:
+    with console(tmp_path) as (server, _):
+        tab = desk(server.url, "#/server")
+        expect(tab.page.get_by_role("heading", name="Server", exact=True)).to_be_visible()
+        tab.sees("ready")
+        tab.sees("scripted")
+        expect(tab.page.get_by_role("img", name="Requests a second")).to_be_visible()
+        expect(tab.page).to_have_title("Server · antwort")
+        expect(tab.page.get_by_role("link", name="Server")).to_have_attribute("aria-current", "page")
+        assert {address.split("/")[2] for address in tab.asked} == {server.url.split("/")[2]}
+
+
+def test_the_key_is_asked_for_and_stays_in_the_tab(
+    tmp_path: Path, desk: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with console(tmp_path, auth=KEYS) as (server, _):
+        tab = desk(server.url, "#/server")
+        dialog = tab.page.get_by_role("dialog", name="API key")
+        expect(dialog).to_contain_text("This server wants to know who is asking.")
+        tab.page.get_by_label("Key", exact=True).fill("sk-wrong")
+        tab.press("Go on")
+        expect(dialog).to_contain_text("API key")
+        expect(dialog).not_to_contain_text("wants to know")
+        tab.page.get_by_label("Key", exact=True).fill(KEY)
+        tab.press("Go on")
+        tab.sees("scripted")
+        expect(dialog).to_have_count(0)
+        assert tab.page.evaluate("[localStorage.length, document.cookie, location.href, history.length]")[:3] == [
+            0,
+            "",
+            f"{server.url}/#/server",
+        ]
+        assert not [address for address in tab.asked if "sk-" in address]
+        assert KEY not in caplog.text
+        tab.page.reload()
+        tab.sees("scripted")
+        other = desk(server.url, "#/server")
+        expect(other.page.get_by_role("dialog", name="API key")).to_be_visible()
+        tab.press("Forget the key")
+        expect(dialog).to_be_visible()
+
+
+def test_who_may_not_read_the_metrics_is_told_so(tmp_path: Path, desk: Open) -> None:
+    keys = {"api_keys": [{**KEYS["api_keys"][0], "scopes": ["responses:write"]}]}
+    with console(tmp_path, auth=keys, server={"protect_metrics": True}) as (server, _):
+        tab = desk(server.url, "#/server", key=KEY)
+        tab.sees("Your key may not read the metrics")
+        tab.sees("scripted")
+
+
+def test_a_server_that_is_away_is_shown_as_such(tmp_path: Path, desk: Open) -> None:
+    with console(tmp_path) as (server, _):
+        tab = desk(server.url, "#/server")
+        tab.sees("ready")
+    tab.sees("The server does not answer.")
+    tab.sees("The server is away", within="header")
+
+
+def test_it_is_used_with_the_keyboard_alone(tmp_path: Path, desk: Open) -> None:
+    with console(tmp_path) as (server, _):
+        tab = desk(server.url, "#/nowhere")
+        tab.page.keyboard.press("Tab")
+        expect(tab.page.get_by_role("link", name="Skip to the content")).to_be_focused()
+        tab.page.keyboard.press("Enter")
+        expect(tab.page.get_by_role("main")).to_be_focused()
+
+
+def test_it_fits_a_phone_and_follows_the_system_to_the_dark(tmp_path: Path, desk: Open) -> None:
+    colours = set()
+    with console(tmp_path) as (server, _):
+        for scheme in ("light", "dark"):
+            tab = desk(
+                server.url, "#/server", color_scheme=scheme, viewport={"width": 390, "height": 780}, has_touch=True
+            )
+            tab.sees("ready")
+            colours.add(tab.page.evaluate("getComputedStyle(document.body).backgroundColor"))
+            assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
+    assert len(colours) == 2
