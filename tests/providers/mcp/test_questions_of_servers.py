@@ -174,6 +174,35 @@ def test_an_address_is_told_and_not_opened(tmp_path: Path, said: str, action: st
         assert json.loads(outputs(stage)[0])["action"] == action
 
 
+FIELDS: JSON = {
+    "name": {"type": "string", "default": "Ada"},
+    "seats": {"type": "integer", "default": 2},
+    "window": {"type": "boolean", "default": False},
+    "meal": {"enum": ["fish", "rice"], "default": "rice"},
+    "wrong": {"type": "integer", "default": "two"},
+    "strange": {"enum": ["a"], "default": "b"},
+    "hidden": {"type": "string", "default": "a\u202eb"},
+}
+
+
+def test_a_field_with_a_default_says_so_and_to_skip_it_is_to_answer_that(tmp_path: Path) -> None:
+    schema = {"type": "object", "properties": FIELDS, "required": ["seats"]}
+    params = {"message": "Which?", "requestedSchema": schema}
+    with on_socket(asking(params)) as url, staged(tmp_path, [turn(calls=[call("act")]), "So."], section=USER) as stage:
+        response_id = begun(stage, tools=[mcp_tool(url)])
+        found = {told(question): question for question in asked(stage, 7)}
+        hints = {name: one["body"]["question"].splitlines()[2:] for name, one in found.items()}
+        for question in found.values():
+            answer(stage, question, answer="skip")
+        done(stage, response_id)
+        content = {"name": "Ada", "seats": 2, "window": False, "meal": "rice"}
+        assert json.loads(outputs(stage)[0]) == {"action": "accept", "content": content}
+    assert hints["name"] == ["(Answer 'skip' to say 'Ada', or 'decline' to say nothing.)"]
+    assert hints["seats"] == ["(Answer 'skip' to say 2, or 'decline' to say nothing.)"]
+    assert [hints["window"], hints["meal"]] == [["('skip' says 'no'.)"], ["('skip' says 'rice'.)"]]
+    assert [hints["wrong"], hints["strange"]] == [["(Answer 'skip' or 'decline' to say nothing.)"], []]
+
+
 def test_a_server_that_asks_and_asks_is_given_up(tmp_path: Path) -> None:
     rounds = 0
     with (

@@ -8,7 +8,7 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -23,6 +23,7 @@ from antwort.provider import (
     OutboundError,
     OutboundTimeoutError,
     SingleFlight,
+    UnreachableError,
 )
 from antwort.providers.mcp.elicitation import DECLINED, METHOD
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
@@ -35,6 +36,8 @@ from antwort.providers.mcp.waiting import Within
 logger = logging.getLogger(__name__)
 
 STATELESS = "2026-07-28"
+_RESUMED = frozenset(GREETED[:-1])
+"""Versions whose servers may end the stream of an answer, and go on in another."""
 _META = "io.modelcontextprotocol/"
 _PATIENCE = 10.0
 """Seconds for a greeting."""
@@ -152,7 +155,7 @@ class McpConnection(McpPeer):
         try:
             async with clock:
                 body = request_body(number, method, params)
-                answer = await self._send("POST", body, headers, longest, events.take, on_head=on_head)
+                answer = await self._send_resumed(body, headers, longest, events, on_head)
         except TimeoutError:
             if events.answer is None:
                 raise McpTimeoutError(f"The server did not answer within {seconds:.3g} seconds.") from None
@@ -166,6 +169,37 @@ class McpConnection(McpPeer):
         if answer is None:
             answer = HttpAnswer(self._url, 200, {}, b"")
         return await read_answer(answer, events)
+
+    async def _send_resumed(
+        self,
+        body: bytes,
+        headers: Mapping[str, str],
+        seconds: float,
+        events: AnswerEvents,
+        on_head: Callable[[Mapping[str, str]], None] | None,
+    ) -> HttpAnswer | None:
+        """Send a request; if its stream ends before the answer, ask an older server for the rest, as often as it wants.
+
+        The caller sees to the time. The request itself is sent once: nobody knows what has been done for it.
+        """
+        answer: HttpAnswer | None = None
+        broken: UnreachableError | None = None
+        try:
+            answer = await self._send("POST", body, headers, seconds, events.take, on_head=on_head)
+        except UnreachableError as error:
+            broken = error
+        is_stream = answer is None or answer.status == 200
+        while is_stream and events.answer is None and events.last_id is not None and self._version in _RESUMED:
+            await asyncio.sleep(events.pause)
+            events.begin_again()
+            asking = {**self._headers(), "accept": "text/event-stream", "last-event-id": events.last_id}
+            rest = await self._send("GET", None, asking, seconds, events.take)
+            if rest.status != 200:
+                break
+            answer, broken = rest, None
+        if broken is not None:
+            raise broken
+        return answer
 
     async def _send(
         self,
@@ -226,15 +260,7 @@ class McpConnection(McpPeer):
         """Find out what the server speaks."""
         if self._version is not None:
             return
-        headers = {**self._headers(), "mcp-protocol-version": STATELESS, "mcp-method": "server/discover"}
-        try:
-            found = await self._request("server/discover", {"_meta": _envelope()}, headers, _PATIENCE)
-        except (McpProtocolError, McpHttpError) as error:
-            if isinstance(error, McpTimeoutError) or _is_final(error):
-                raise
-            found = {}
-        supported = found.get("supportedVersions")
-        if isinstance(supported, list) and STATELESS in supported:
+        if STATELESS in await self._supported():
             self._version = STATELESS
         else:
             try:
@@ -243,6 +269,22 @@ class McpConnection(McpPeer):
                 if _is_final(error) or isinstance(error, McpTimeoutError):
                     raise
                 await self._open_stream(error)
+
+    async def _supported(self) -> Sequence[str]:
+        """Return the versions that a server says it speaks; none if it is an older one, which does not know that."""
+        headers = {**self._headers(), "mcp-protocol-version": STATELESS, "mcp-method": "server/discover"}
+        for is_last in (False, True):
+            try:
+                found = await self._request("server/discover", {"_meta": _envelope()}, headers, _PATIENCE)
+            except (McpProtocolError, McpHttpError) as error:
+                if isinstance(error, McpTimeoutError) or _is_final(error):
+                    raise
+                if is_last or not isinstance(error, McpProtocolError) or STATELESS not in error.supported:
+                    break  # else it has refused the version that it says it speaks: it may know better now
+            else:
+                supported = found.get("supportedVersions")
+                return supported if isinstance(supported, list) else []
+        return []
 
     async def _open_stream(self, refused: McpHttpError) -> None:
         """Ask a server as those of 2024-11-05 are asked, if it is one; else raise what it has said otherwise."""

@@ -36,6 +36,8 @@ class _Field(Struct, frozen=True):
     choices: Mapping[str, Any]
     """What may be answered, and what that means; empty for any text."""
     is_required: bool
+    default: Any = None
+    """What the server takes for its own answer if the user says nothing; None if it has none."""
 
     @classmethod
     def of(cls, name: str, schema: Any, *, required: bool) -> "_Field":
@@ -43,7 +45,16 @@ class _Field(Struct, frozen=True):
         kind = str(schema.get("type"))
         choices: dict[str, Any] = {"yes": True, "no": False} if kind == "boolean" else _choices(schema)
         named = [_words(schema.get(key)) for key in ("title", "description")]
-        return cls(name, ": ".join(filter(None, named)) or one_line(name)[:100], kind, choices, required)
+        asked = ": ".join(filter(None, named)) or one_line(name)[:100]
+        return cls(name, asked, kind, choices, required, _default(schema, kind, choices))
+
+    @property
+    def usual(self) -> str:
+        """The default as the user reads it."""
+        for choice, value in self.choices.items():
+            if value == self.default:
+                return repr(choice)
+        return repr(self.default)
 
     def read(self, text: str) -> Any:
         """Return an answer as its type has it; a ValueError if it cannot be one."""
@@ -52,6 +63,18 @@ class _Field(Struct, frozen=True):
         if self.kind == "integer":
             return int(text)
         return float(text) if self.kind == "number" else text
+
+
+def _default(schema: Mapping[str, Any], kind: str, choices: Mapping[str, Any]) -> Any:
+    """Return what is answered if the user says nothing, if it is an answer that he could have given."""
+    value = schema.get("default")
+    if choices:
+        return value if any(type(one) is type(value) and one == value for one in choices.values()) else None
+    if kind == "string" and isinstance(value, str):
+        return value if value == _words(value)[:_LONGEST_CHOICE] else None  # as the user reads it
+    kinds = {"integer": (int,), "number": (int, float)}
+    is_number = isinstance(value, kinds.get(kind, ())) and not isinstance(value, bool)
+    return value if is_number and len(str(value)) <= _LONGEST_CHOICE else None
 
 
 def _choices(schema: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,10 +143,16 @@ async def _answered(ctx: Context, label: str, params: JSON, key: str) -> JSON:
 
 
 async def _ask_field(ctx: Context, question: str, field: _Field, key: str) -> CallResult:
-    others = [_DECLINE] if field.is_required else [_SKIP, _DECLINE]
+    may_skip = not field.is_required or field.default is not None
+    others = [_SKIP, _DECLINE] if may_skip else [_DECLINE]
     if field.choices:
-        return await _ask(ctx, question, [*field.choices, *others], key)
-    return await _ask(ctx, f"{question}\n(Answer {' or '.join(map(repr, others))} to say nothing.)", None, key)
+        hint = "" if field.default is None else f"\n({_SKIP!r} says {field.usual}.)"
+        return await _ask(ctx, f"{question}{hint}", [*field.choices, *others], key)
+    if field.default is None:
+        hint = f"Answer {' or '.join(map(repr, others))} to say nothing."
+    else:
+        hint = f"Answer {_SKIP!r} to say {field.usual}, or {_DECLINE!r} to say nothing."
+    return await _ask(ctx, f"{question}\n({hint})", None, key)
 
 
 def _content(fields: Sequence[_Field], answers: Sequence[CallResult]) -> JSON:
@@ -131,8 +160,12 @@ def _content(fields: Sequence[_Field], answers: Sequence[CallResult]) -> JSON:
     for field, answer in zip(fields, answers, strict=True):
         if (refusal := _refusal(answer)) is not None:
             return refusal
-        if answer.output == _SKIP and not field.is_required and _SKIP not in field.choices:
-            continue
+        if answer.output == _SKIP and _SKIP not in field.choices:
+            if field.default is not None:
+                content[field.name] = field.default
+                continue
+            if not field.is_required:
+                continue
         try:
             content[field.name] = field.read(answer.output)
         except (ValueError, KeyError):

@@ -27,10 +27,12 @@ class McpError(FunctionError):
 class McpProtocolError(McpError):
     """The server has refused a request, or its answer is none of the protocol."""
 
-    def __init__(self, message: str, code: int = INTERNAL, status: int = 0) -> None:
+    def __init__(self, message: str, code: int = INTERNAL, status: int = 0, supported: object = None) -> None:
         super().__init__(message)
         self.code = code
         self.http_status = status
+        self.supported = supported if isinstance(supported, list) else []
+        """The versions that the server speaks, if it has refused the one it was asked in."""
 
     @property
     @override

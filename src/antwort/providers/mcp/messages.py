@@ -15,6 +15,11 @@ _AT_ONCE = 512 * 1024
 """Bytes that are decoded on the event loop; more takes a thread."""
 _LINES_AT_ONCE = 1000
 """Lines of a stream after which others have their turn."""
+_LONGEST_PLACE = 1024
+"""Characters of the name of an event."""
+_MILLISECONDS = re.compile(r"[0-9]{1,9}")
+_PAUSE, _LEAST_PAUSE, _LONGEST_PAUSE = 1.0, 0.1, 60.0
+"""Seconds after which a stream that has ended is asked for again: usually, and within which bounds a server says it."""
 _VISIBLE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
 OnRequest = Callable[[JSON], Awaitable[None]]
 """Gets what a server wants to know while it answers."""
@@ -71,6 +76,15 @@ class AnswerEvents:
         self._data: list[bytes] = []
         self._is_stream: bool | None = None
         self.answer: JSON | None = None
+        self.last_id: str | None = None
+        """What the server calls its last event, if it can go on after that in another stream."""
+        self.pause = _PAUSE
+        """Seconds after which it is to be asked for that."""
+
+    def begin_again(self) -> None:
+        """Take another stream from here on."""
+        self._rest.clear()
+        self._data.clear()
 
     async def take(self, piece: bytes) -> None:
         """Take the next piece of a body; one that is JSON as a whole is not read here."""
@@ -94,6 +108,15 @@ class AnswerEvents:
                 data, self._data = b"\n".join(self._data), []
                 if data.strip() and self.answer is None:
                     await self._take_message(await decoded(data))
+            elif line.startswith((b"id:", b"retry:")):
+                self._take_place(line)
+
+    def _take_place(self, line: bytes) -> None:
+        name, _, given = line[:_LONGEST_PLACE].decode(errors="replace").partition(":")
+        if name == "id" and _VISIBLE.fullmatch(given := given.strip()):
+            self.last_id = given
+        elif name == "retry" and _MILLISECONDS.fullmatch(given := given.strip()):
+            self.pause = min(max(int(given) / 1000, _LEAST_PAUSE), _LONGEST_PAUSE)
 
     async def _take_message(self, message: JSON) -> None:
         if "method" not in message and message.get("id") in (self._number, None):  # of any type
@@ -159,7 +182,13 @@ def result_of(message: JSON, status: int = 200) -> JSON:
     if isinstance(error, dict):
         code = error.get("code")
         words = said(error.get("message")) or "The server has refused the request."
-        raise McpProtocolError(words, code if isinstance(code, int) else -32603, status if status >= 400 else 0)
+        data = error.get("data")
+        raise McpProtocolError(
+            words,
+            code if isinstance(code, int) else -32603,
+            status if status >= 400 else 0,
+            data.get("supported") if isinstance(data, dict) else None,
+        )
     if not isinstance(result, dict):
         raise McpProtocolError("The answer of the server has no result.")
     return result
