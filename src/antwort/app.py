@@ -573,6 +573,7 @@ class Antwort:
             runs=self.runs,
             router=self.router,
             absent=self._absent,
+            redactor=self.redactor,
             bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 

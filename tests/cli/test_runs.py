@@ -1,7 +1,8 @@
-"""`antwort runs`: background responses of a server, from beside it."""
+"""`antwort runs`: the responses of a server, from beside it."""
 
 import contextlib
 import json
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -91,6 +92,53 @@ def test_runs_are_listed_and_shown(cli: Cli, tmp_path: Path) -> None:
         assert [one["name"] for one in told["calls"]] == ["spawn_agent", "split", "add"]
 
 
+def test_the_story_of_a_run_is_drawn(cli: Cli, tmp_path: Path) -> None:
+    asking = turn(calls=[call("ask_user", question="Which?")])
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_agent", prompt="Count!"), call("split", a=7)]),
+        turn(calls=[call("add", a=1, b=2)]),
+        "Three.",
+        "It cannot\nbe\u202e split.",
+        asking,
+        turn(error=fail(400, "The model is away.")),
+    ]
+    with serving(tmp_path, *steps) as served:
+        at = ("--url", served.url)
+        name = begun(served.url, tools=named("spawn_agent", "add", "split"))
+        until(served.url, name, "completed")
+        lines = cli("runs", "trace", name, *at).stdout.splitlines()
+        drawn = [" ".join(re.sub(r"\d+\.\d+ s|\([^)]*\)|resp_\w+", "", line).split()) for line in lines]
+        assert drawn == [
+            "└─ ✓ root",
+            "├─ turn 1 10 tokens in, 5 out",
+            "│ ├─ ✓ spawn_agent",
+            "│ │ └─ ✓ agent",
+            "│ │ ├─ turn 1 10 tokens in, 5 out",
+            "│ │ │ └─ ✓ add",
+            "│ │ └─ turn 2 10 tokens in, 5 out",
+            "│ │ └─ Three.",
+            "│ └─ ✗ split 7 cannot be split.",
+            "└─ turn 2 10 tokens in, 5 out",
+            "└─ It cannot be\\u202e split.",
+            "",
+            "What did not work:",
+            "root, turn 1, split: 7 cannot be split.",
+        ]
+        told = json.loads(cli("runs", "trace", name, "--json", "--max-length", "3", *at).stdout)
+        assert told["failures"][0]["message"] == "7 c… (15 characters more)"
+        [row] = cli("runs", "list", "--failed", "--function", "split", *at).stdout.splitlines()[1:]
+        assert name in row
+        assert cli("runs", "list", "--foreground", *at).stdout == "No run is like that.\n"
+        waiting = begun(served.url, tools=named("ask_user"))
+        [asked] = until(served.url, waiting, "waiting")["calls"]
+        assert "? Which?: open" in cli("runs", "trace", waiting, *at).stdout
+        httpx.post(f"{served.url}/v1/questions/{asked['question_id']}/answer", json={"answer": "blue"}, timeout=60)
+        until(served.url, waiting, "failed")
+        story = cli("runs", "trace", waiting, *at).stdout
+        assert "? Which?: blue" in story
+        assert story.count("The model is away.") == 4
+
+
 def test_long_lists_go_on_after_an_id(cli: Cli, tmp_path: Path) -> None:
     with serving(tmp_path, "One.", "Two.") as served:
         names = [begun(served.url) for _ in range(2)]
@@ -128,7 +176,7 @@ def test_a_run_that_waits_is_shown_and_cancelled_and_tried_again(cli: Cli, tmp_p
         )
 
 
-@pytest.mark.parametrize("how", ["show", "cancel", "retry", "tail"])
+@pytest.mark.parametrize("how", ["show", "trace", "cancel", "retry", "tail"])
 def test_an_unknown_id_is_told_with_where_ids_are_found(cli: Cli, tmp_path: Path, how: str) -> None:
     with serving(tmp_path) as served:
         result = cli("runs", how, "resp_none/../x", "--url", served.url)

@@ -54,6 +54,7 @@ class Session:
         self.ask("GET /v1/responses/{response_id}", response_id=kept)
         self.ask("GET /v1/responses/{response_id}/input_items", response_id=kept)
         self.ask("GET /v1/responses/{response_id}/agents", response_id=kept)
+        self.ask("GET /v1/responses/{response_id}/trace", response_id=kept)
         self.ask("POST /v1/responses/input_tokens", {"input": "Hi"})
         self.ask("POST /v1/responses/compact", {"model": model, "previous_response_id": kept})
         run = self.ask("POST /v1/responses", {"input": "Hi", "background": True})["id"]

@@ -1,4 +1,4 @@
-"""`/v1/runs`: background responses as work, without what was said in them; and their second tries."""
+"""`/v1/runs`: responses as work, without what was said in them; and their second tries."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +46,10 @@ def listed(stage: Served, **query: Any) -> JSON:
     return body
 
 
+def in_background(stage: Served, **query: Any) -> JSON:
+    return listed(stage, background=True, **query)
+
+
 def ids(page: JSON) -> list[str]:
     return [run["id"] for run in page["data"]]
 
@@ -65,6 +69,37 @@ def gate() -> Iterator[Gate]:
     gate.open()
 
 
+def test_runs_are_listed_by_what_they_are(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [
+        "Plain.",
+        turn(calls=[call("split", a=7)]),
+        "I cannot.",
+        turn(calls=[call("spawn_agent", prompt="Add!")]),
+        turn(calls=[call("add", a=1, b=2)]),
+        "3.",
+        "Three.",
+    ]
+    with served(tmp_path, steps, providers=[SubAgentsProvider()], functions=[add, split]) as stage:
+        plain = str(stage.request("POST", "/responses", json={"input": "Hi"}).json()["id"])
+        broken = str(stage.request("POST", "/responses", json={"input": "Hi", "tools": [SPLIT]}).json()["id"])
+        tree = begun(stage, tools=[SPAWN, ADD])
+        assert ids(listed(stage)) == [tree, broken, plain]
+        assert ids(listed(stage, background=True)) == [tree]
+        assert ids(listed(stage, background=False)) == [broken, plain]
+        assert ids(listed(stage, failed=True)) == [broken]
+        assert ids(listed(stage, failed=False)) == [tree, plain]
+        assert ids(listed(stage, function="add")) == [tree]  # an agent below it has called it
+        assert ids(listed(stage, function="split", status="completed")) == [broken]
+        assert ids(listed(stage, function="spl%")) == ids(listed(stage, function="s_lit")) == []
+        assert ids(listed(stage, agent="nobody")) == []
+        began = listed(stage)["data"][0]["created_at"]
+        assert ids(listed(stage, created_after=began)) == ids(listed(stage, created_before=began - 60)) == []
+        assert ids(listed(stage, created_after=began - 60, created_before=began + 60, limit=1)) == [tree]
+        assert [run["failed_calls"] for run in listed(stage)["data"]] == [0, 1, 0]
+        for wrong in ({"function": ""}, {"agent": "a" * 300}, {"created_after": "now"}, {"failed": "perhaps"}):
+            assert stage.request("GET", "/runs", params=wrong).status_code == 400
+
+
 def test_background_responses_are_listed_by_status_and_others_are_not(tmp_path: Path, gate: Gate) -> None:
     steps: list[Turn | str] = ["One.", turn(error=fail(400, "No.")), "In front.", turn("Later.", wait_for=gate)]
     with served(tmp_path, steps) as stage:
@@ -72,18 +107,18 @@ def test_background_responses_are_listed_by_status_and_others_are_not(tmp_path: 
         stage.request("POST", "/responses", json={"input": "Hi"})
         unstored = begun(stage, wait=False, store=False)
         gate.wait_reached()
-        assert ids(listed(stage)) == [second, first]
-        assert ids(listed(stage, order="asc")) == [first, second]
-        assert ids(listed(stage, status="completed")) == [first]
-        assert ids(listed(stage, status="failed")) == [second]
-        assert ids(listed(stage, status="cancelled")) == []
-        page = listed(stage, limit=1)
+        assert ids(in_background(stage)) == [second, first]
+        assert ids(in_background(stage, order="asc")) == [first, second]
+        assert ids(in_background(stage, status="completed")) == [first]
+        assert ids(in_background(stage, status="failed")) == [second]
+        assert ids(in_background(stage, status="cancelled")) == []
+        page = in_background(stage, limit=1)
         assert (ids(page), page["first_id"], page["last_id"], page["has_more"]) == ([second], second, second, True)
-        page = listed(stage, limit=1, after=second)
+        page = in_background(stage, limit=1, after=second)
         assert (ids(page), page["has_more"]) == ([first], False)
-        assert ids(listed(stage, before=first)) == [second]
-        assert ids(listed(stage, status="completed", after=second)) == [first]
-        [failed] = listed(stage, status="failed")["data"]
+        assert ids(in_background(stage, before=first)) == [second]
+        assert ids(in_background(stage, status="completed", after=second)) == [first]
+        [failed] = in_background(stage, status="failed")["data"]
         assert failed["error"]["message"].endswith("No.")
         assert (failed["background"], failed["waiting"]) == (True, False)
         assert failed["completed_at"] is None or failed["completed_at"] >= failed["created_at"]

@@ -30,6 +30,7 @@ NAMING = re.compile(r"(^|_)(id|ids|reference|conversation|container|environment|
 OWN = {
     "responses": {"path:response_id", "path:run_id"},
     "runs": {"path:run_id"},
+    "traces": {"path:response_id"},
     "conversations": {"path:conversation_id", "path:item_id"},
     "containers": {"path:container_id", "path:file_id"},
     "vector_stores": {"path:vector_store_id", "path:batch_id", "path:file_id", "body:files"},

@@ -49,6 +49,7 @@ SCOPES = {
     "GET /v1/responses/{response_id}": {"responses:read"},
     "GET /v1/responses/{response_id}/agents": {"responses:read"},
     "GET /v1/responses/{response_id}/input_items": {"responses:read"},
+    "GET /v1/responses/{response_id}/trace": {"traces:read"},
     "GET /v1/runs": {"runs:read"},
     "GET /v1/runs/{run_id}": {"runs:read"},
     "GET /v1/shelf": {"shelf"},

@@ -1,4 +1,4 @@
-"""`antwort runs`: background responses of a running server."""
+"""`antwort runs`: what a running server does, and has done."""
 
 import asyncio
 import contextlib
@@ -18,6 +18,7 @@ from antwort.cli.options import configured, json_option, server_options
 from antwort.cli.output import Misuse, print_json, print_table
 from antwort.cli.running_server import own_url
 from antwort.cli.terminal import EventLines, Printer, check_outcome, clean, harmless
+from antwort.cli.traces import drawn_trace
 from antwort.concurrency.backoff import Backoff
 from antwort.config import LoadedConfig
 from antwort.context.agents import AgentInfo
@@ -39,11 +40,15 @@ _MARKS = {"ended": "✗", "interrupted": "!", "waiting": "?"}
 
 @click.group(cls=Group)
 def runs() -> None:
-    """List, show, cancel, retry and follow background responses."""
+    """List, show, trace, cancel, retry and follow responses."""
 
 
 @runs.command("list")
 @click.option("--status", type=click.Choice(_STATES), default=_ALL, show_default=True, help="Only those in a state.")
+@click.option("--failed", is_flag=True, help="Only those without a whole answer, or with calls that have failed.")
+@click.option("--background/--foreground", default=None, help="Only those in the background, or only the others.")
+@click.option("--agent", metavar="NAME", help="Only those of an agent of the configuration.")
+@click.option("--function", metavar="NAME", help="Only those that have called a function.")
 @click.option("--limit", type=click.IntRange(1, 100), default=20, show_default=True, help="How many to list at most.")
 @click.option("--after", metavar="ID", help="Go on after this one.")
 @server_options
@@ -53,21 +58,34 @@ def list_runs(
     loaded: LoadedConfig,
     *,
     status: str,
+    failed: bool,
+    background: bool | None,
+    agent: str | None,
+    function: str | None,
     limit: int,
     after: str | None,
     url: str | None,
     api_key: str | None,
     as_json: bool,
 ) -> None:
-    """List the background responses of a running server, the newest first."""
-    query = {"limit": limit, **({} if status == _ALL else {"status": status}), **({"after": after} if after else {})}
+    """List the responses of a running server, the newest first; those of sub-agents are part of another one."""
+    wanted = {
+        "status": None if status == _ALL else status,
+        "failed": "true" if failed else None,
+        "background": None if background is None else str(background).lower(),
+        "agent": agent,
+        "function": function,
+        "after": after,
+    }
+    asked = {name: value for name, value in wanted.items() if value is not None}
+    query = {"limit": limit, **asked}
     client = RemoteClient(url or own_url(loaded), api_key)
     page = asyncio.run(client.request(f"/runs?{urlencode(query)}"))
     found: Sequence[JSON] = page["data"]
     if as_json:
         print_json(page)
     elif not found:
-        click.echo("There are no runs." if status == _ALL else f"No run is {status}.")
+        click.echo(_none(status, filtered=bool(asked.keys() - {"status"})))
     else:
         print_table(_HEADERS, [_row(run) for run in found], flexible=_HEADERS.index("why"))
         if page["has_more"]:
@@ -97,6 +115,31 @@ def show(loaded: LoadedConfig, *, name: str, url: str | None, api_key: str | Non
         names = {agent.response_id: agent.name for agent in agents}
         click.echo("")
         print_table(_CALL_HEADERS, [_call_row(call, names) for call in run["calls"]], flexible=2)
+
+
+@runs.command()
+@click.argument("name", metavar="ID")
+@click.option(
+    "--max-length", type=click.IntRange(0, 1_000_000), default=2_000, show_default=True, help="Characters of a text."
+)
+@server_options
+@json_option
+@configured
+def trace(
+    loaded: LoadedConfig, *, name: str, max_length: int, url: str | None, api_key: str | None, as_json: bool
+) -> None:
+    """Tell the story of a run: its agents, each turn of a model, each call with its time, and what did not work.
+
+    Any response of the run will do. Lines are cut short; --json has all, with texts of up to --max-length.
+    """
+    client = RemoteClient(url or own_url(loaded), api_key)
+    with _hint():
+        story = asyncio.run(client.request(f"/responses/{_quoted(name)}/trace?max_length={max_length}"))
+    if as_json:
+        print_json(story)
+        return
+    for line in drawn_trace(story):
+        click.echo(line)
 
 
 @runs.command()
@@ -156,6 +199,13 @@ def tail(
     with _hint():
         response = asyncio.run(_tail(client, clean(name), -1 if after is None else after, printer))
     check_outcome(response)
+
+
+def _none(status: str, *, filtered: bool) -> str:
+    """Return what is told if nothing is listed."""
+    if filtered:
+        return "No run is like that."
+    return "There are no runs." if status == _ALL else f"No run is {status}."
 
 
 def _say(line: str) -> None:

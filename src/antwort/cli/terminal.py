@@ -24,8 +24,10 @@ _ENDS = frozenset({"response.completed", "response.failed", "response.incomplete
 _TEXT = frozenset({"response.output_text.delta", "response.refusal.delta"})
 _MARK = re.compile(r"[\[【](?P<numbers>\d+(?:, ?\d+)*)[^\]】]*[\]】]")
 """How texts name the sources that they cite."""
-_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
-"""Characters by which a text could do more to a terminal than be read."""
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"} | {
+    code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+}
+"""Characters by which a text could do more to a terminal than be read, or be read as another one."""
 
 
 def read_question(argument: str | None) -> str:

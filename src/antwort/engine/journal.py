@@ -1,6 +1,7 @@
 """The journal of a run: its items in order, stored step by step so that another process could go on with it."""
 
 import asyncio
+import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -8,13 +9,15 @@ import msgspec
 
 from antwort.concurrency.undisturbed import failure_of
 from antwort.context import Fence
-from antwort.storage.base import JournalEntry, Question, ResponseRecord, StoredEvent
+from antwort.storage.base import FAILED_CALLS, TURNS, JournalEntry, Question, ResponseRecord, StoredEvent, TurnRecord
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.responses import ResponseStore
 from antwort.wire.responses import ResponseObject
 
 _SAID = {"completed", "incomplete"}
 """How a response ends whose conversation takes up what was said in it; the others can be made again."""
+_MOST_TURNS = 500
+"""Turns that are told of: all are written again with each."""
 
 
 class Unstored(Protocol):
@@ -83,6 +86,22 @@ class Journal(msgspec.Struct, eq=False):
     def fence(self) -> Fence | None:
         """What it takes to write for the response; None if it is not stored."""
         return Fence(self.record.id, self.record.epoch) if self._created and self.store is not None else None
+
+    def begin_turn(self) -> TurnRecord | None:
+        """Take note of a turn that begins; return where to note what comes of it, if anybody will know it."""
+        if self.store is None:
+            return None
+        turns = self.record.extra.setdefault(TURNS, [])
+        turn = TurnRecord(len(self.entries), int(time.time() * 1000))
+        if len(turns) < _MOST_TURNS:
+            turns.append(turn)
+        return turn
+
+    def count_failed_call(self) -> None:
+        """Count a call that has failed."""
+        if self.store is not None:
+            extra = self.record.extra
+            extra[FAILED_CALLS] = extra.get(FAILED_CALLS, 0) + 1
 
     def note(self, entry: JournalEntry) -> int:
         """Take an entry; return its position."""

@@ -10,13 +10,14 @@ from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
-from antwort.observability import Metrics, MetricsPage
+from antwort.observability import Metrics, MetricsPage, Redactor
 from antwort.runs.local import LocalRuns
 from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.api.runs import RunEndpoints
+from antwort.server.api.traces import TraceEndpoints
 from antwort.server.console import ConsolePages
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
@@ -46,6 +47,7 @@ class Parts(Struct, frozen=True):
     router: ModelRouter
     bodies: BodyBudget
     absent: AbsentProviders
+    redactor: Redactor
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
@@ -54,6 +56,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
     api = [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *RunEndpoints(engine, parts.runs).routes(),
+        *TraceEndpoints(engine, parts.redactor).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *Passthrough(

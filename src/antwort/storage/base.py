@@ -14,6 +14,10 @@ Direction = Literal["input", "output", "nested"]
 """What was read, what was said, and the calls that a call has made itself, which neither models nor clients read."""
 Mark = Literal["for_clients", "partial"]
 """What else is known of an item: models do not read it, as what a function says to the user; or it was cut off."""
+TURNS = "turns"
+"""Under this key the extra of a response has the turns of the model."""
+FAILED_CALLS = "failed_calls"
+"""Under this key the extra of a response counts its calls that have failed; it is not there if none has."""
 ACTIVE = ("queued", "in_progress")
 """The states of a response that is not over."""
 
@@ -56,6 +60,27 @@ class JournalEntry(Struct):
     def id(self) -> str:
         """The item's id."""
         return str(self.item["id"])
+
+
+class TurnRecord(Struct, array_like=True):
+    """A turn of the model, as the `extra` of a response keeps it; a list of them is read and written as a whole."""
+
+    position: int
+    """How many entries there were: those from there on are what it has said, and what came of that."""
+    began: int
+    """Milliseconds since 1970."""
+    took: int = -1
+    """Milliseconds; -1 while it is under way."""
+    first: int = -1
+    """Milliseconds until its first piece; -1 if there was none, or nobody has looked."""
+    read: int = 0
+    """Tokens, and how many of them the model server had in its cache."""
+    cached: int = 0
+    written: int = 0
+    finish: str | None = None
+    """Why the model has ended, as its server says."""
+    error: str | None = None
+    """Why there is no answer."""
 
 
 class ResponseChain(Struct, frozen=True):
@@ -104,6 +129,20 @@ class ResponseRecord(Struct):
 
     It is kept while it is made, and for a while after its end. Nothing lists it, and nothing can come after it.
     """
+
+
+class RunFilter(Struct, frozen=True, kw_only=True):
+    """Which runs a list has; what is not given fits all."""
+
+    status: str | None = None
+    background: bool | None = None
+    failed: bool | None = None
+    """Those that have no whole answer, or calls that have failed; or the others."""
+    agent: str | None = None
+    function: str | None = None
+    """Those that have called it."""
+    created_after: int | None = None
+    created_before: int | None = None
 
 
 class ListedResponse(Struct):

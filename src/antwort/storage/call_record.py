@@ -54,6 +54,12 @@ class CallRecord(Struct, omit_defaults=True):
     said_before: bool = False
     """Whether the model has made it in an earlier response: only its output is new."""
 
+    # --- when: milliseconds since 1970; 0 is not yet ------------------------------------------------------------------
+    began: int = 0
+    ended: int = 0
+    waited: int = 0
+    """Seconds for which it has waited and does no more."""
+
     # --- how far it has come ------------------------------------------------------------------------------------------
     waiting: Suspension | None = None
     """What it waits for."""
@@ -127,6 +133,7 @@ class CallRecord(Struct, omit_defaults=True):
 
     def approve(self) -> None:
         """Wait no longer: it may be made now."""
+        self._note_waited()
         self.waiting, self.approved = None, True
 
     def begin(self) -> None:
@@ -135,7 +142,9 @@ class CallRecord(Struct, omit_defaults=True):
 
     def end(self, output: str, status: str, *, json: bool = False) -> None:
         """End with an output."""
-        self.waiting, self.approved = None, False
+        if self.waiting is not None:
+            self._note_waited()
+        self.waiting, self.approved, self.ended = None, False, now()
         self.output, self.status, self.json = output, status, json
 
     def interrupt(self, output: str) -> None:
@@ -146,3 +155,12 @@ class CallRecord(Struct, omit_defaults=True):
     def give(self, answer: GivenAnswer) -> None:
         """Give the answer of the agent, or of the run."""
         self.answer, self.returned = answer.text, answer.reference
+
+    def _note_waited(self) -> None:
+        if self.waiting is not None and self.waiting_since is not None:
+            self.waited += max(0, int(time.time()) - self.waiting_since)
+
+
+def now() -> int:
+    """Return the time as calls note it: milliseconds since 1970."""
+    return int(time.time() * 1000)

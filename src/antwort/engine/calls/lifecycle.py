@@ -32,7 +32,7 @@ from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import FunctionSpec, HostedTool, ToolResult
 from antwort.functions.output import NOTHING
 from antwort.storage.base import Direction, JournalEntry
-from antwort.storage.call_record import CallRecord, CallState, GivenAnswer
+from antwort.storage.call_record import CallRecord, CallState, GivenAnswer, now
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.items import failed_status
@@ -142,6 +142,7 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         hosted: HostedTool | None = None,
     ) -> ServerCall:
         """Take a call into the journal, with an item that nobody was told of yet."""
+        record.began = now()
         entry = JournalEntry(direction, item, visible=False, call=record)
         position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
         return ServerCall(record, entry, target, sources, position, refusal, -1, attached, hosted)
@@ -225,6 +226,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
 
         Code that has made the call reads values, as far as the output is JSON; a model reads texts.
         """
+        if result.is_error:
+            self.journal.count_failed_call()
         if noted:
             record.sources = msgspec.to_builtins(noted, str_keys=True)
         if target is not None and target.spec is not None and target.spec.ends_agent and not result.is_error:

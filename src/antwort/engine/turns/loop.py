@@ -42,7 +42,7 @@ from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_reques
 from antwort.engine.turns.parts import Earlier, EngineParts
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError, BadRequestError
-from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError
+from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError, TurnRecord
 from antwort.wire.client_tools import CALLS
 from antwort.wire.requests import wants_summary
 from antwort.wire.responses import ResponseObject, Usage
@@ -341,7 +341,7 @@ class Loop:
         if not (budget.begin() or await self._begins_late(last=last)):
             return None
         emitter.begin_turn()
-        started = time.perf_counter()
+        begun, started = self.journal.begin_turn(), time.perf_counter()
         coalescer = self._coalescer
         try:
             if coalescer is None:
@@ -351,11 +351,12 @@ class Loop:
         except AnswerTooLongError:
             self._cut_off()
         except BaseException as error:
-            self._note_failed(started, error)
+            self._note_failed(started, begun, error)
             raise
         finally:
             usage = emitter.turn_usage
             budget.settle(model, usage)
+            telemetry.note_turn(begun, emitter, started)
         self._parts.metrics.count_turn(model, started, emitter.first_piece_at, usage)
         calls = emitter.end_turn()
         if usage is not None:
@@ -387,8 +388,10 @@ class Loop:
             self._parts.longest_answer,
         )
 
-    def _note_failed(self, started: float, error: BaseException) -> None:
+    def _note_failed(self, started: float, begun: TurnRecord | None, error: BaseException) -> None:
         """Take note of a turn that has failed."""
+        if begun is not None:
+            begun.error = error.message if isinstance(error, APIError) else type(error).__name__
         self.broke_off = self.emitter.has_spoken or isinstance(error, BrokenOffError | StalledError)
         self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
 

@@ -8,6 +8,7 @@ from antwort.engine.plan import Plan
 from antwort.observability import Metrics, Span, Tracer
 from antwort.observability.quick_metrics import HistogramSeries
 from antwort.observability.spans import Attribute
+from antwort.storage.base import TurnRecord
 from antwort.wire.responses import ResponseObject, Usage
 
 
@@ -56,6 +57,20 @@ def record_answer(span: Span, emitter: Emitter) -> None:
     if emitter.turn_usage is not None:
         span.set("gen_ai.usage.input_tokens", emitter.turn_usage.input_tokens)
         span.set("gen_ai.usage.output_tokens", emitter.turn_usage.output_tokens)
+
+
+def note_turn(turn: TurnRecord | None, emitter: Emitter, started: float) -> None:
+    """Note in a turn what came of it, if anybody will know it; when it began by `perf_counter`."""
+    if turn is None:
+        return
+    turn.took = int((time.perf_counter() - started) * 1000)
+    if emitter.first_piece_at is not None:
+        turn.first = int((emitter.first_piece_at - started) * 1000)
+    if emitter.turn_usage is not None:
+        usage = emitter.turn_usage
+        turn.read, turn.written = usage.input_tokens, usage.output_tokens
+        turn.cached = usage.input_tokens_details.cached_tokens
+    turn.finish = emitter.finish_reason
 
 
 MODELS = 100

@@ -1,10 +1,11 @@
-"""`/v1/runs`: background responses as work that goes on, with their agents and calls, and without what was said."""
+"""`/v1/runs`: responses as work that goes on, with their agents and calls, and without what was said."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+from pydantic import Field
 
 from antwort.context import Context
 from antwort.context.agents import AgentInfo
@@ -14,7 +15,7 @@ from antwort.engine.tools.opened_tools import unsealed_request
 from antwort.errors import ConflictError
 from antwort.runs.local import LocalRuns
 from antwort.server.api.description import examples
-from antwort.storage.base import ACTIVE, JournalEntry, ResponseRecord
+from antwort.storage.base import ACTIVE, FAILED_CALLS, JournalEntry, ResponseRecord, RunFilter
 from antwort.storage.call_record import CallRecord
 from antwort.types import JSON
 from antwort.web.parameters import After, Before, Limit, Order, unknown_cursor
@@ -23,13 +24,15 @@ from antwort.wire.requests import CreateResponse
 from antwort.wire.responses import ResponseObject, Usage, stored_response
 
 RunStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
+Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
+Moment = Annotated[int, Field(ge=0, le=2**53)]
 RETRY_OF = "retry_of"
 """The key of metadata under which a response has the id of the one that it tries again."""
 _MOST_METADATA = 16
 
 
 class RunInfo(Struct, kw_only=True):
-    """A run: a background response and all that it began, without what was said in it."""
+    """A run: a response and all that it began, without what was said in it."""
 
     id: Annotated[str, Meta(description="The id of its response.")]
     object: Literal["run"] = "run"
@@ -44,6 +47,7 @@ class RunInfo(Struct, kw_only=True):
     error: JSON | None
     incomplete_details: JSON | None
     previous_response_id: str | None
+    failed_calls: Annotated[int, Meta(description="Its calls that have failed, agents below it not counted.")]
     retry_of: Annotated[str | None, Meta(description="The response that it tries again, if it does.")]
 
 
@@ -73,6 +77,8 @@ class RunCall(Struct, kw_only=True):
         Meta(description="How far it has come; `interrupted` if nobody knows what came of it."),
     ]
     status: Annotated[str | None, Meta(description="What came of it, such as `success` or `error`; null before that.")]
+    began_at: Annotated[float | None, Meta(description="Seconds since 1970.")]
+    seconds: Annotated[float | None, Meta(description="How long it took, waiting included; null if it is not over.")]
     waiting_since: int | None
     question_id: Annotated[str | None, Meta(description="The question that it waits for, if it does.")]
 
@@ -113,19 +119,40 @@ class RunEndpoints:
         ctx: Context,
         *,
         status: RunStatus | None = None,
+        background: bool | None = None,
+        failed: bool | None = None,
+        agent: Name | None = None,
+        function: Name | None = None,
+        created_after: Moment | None = None,
+        created_before: Moment | None = None,
         limit: Limit = 20,
         after: After = None,
         before: Before = None,
         order: Order = "desc",
     ) -> RunList:
-        """List the background responses that are stored, the newest first.
+        """List the responses that are stored, but for those of sub-agents, the newest first.
 
         Args:
             status: Only those with this status.
+            background: Only those in the background, or only the others.
+            failed: Only those without a whole answer or with failed calls, or only the others.
+            agent: Only those of this agent of the configuration.
+            function: Only those that have called this function, themselves or an agent below them.
+            created_after: Only those that began after this moment, in seconds since 1970.
+            created_before: Only those that began before this moment.
         """
+        wanted = RunFilter(
+            status=status,
+            background=background,
+            failed=failed,
+            agent=agent,
+            function=function,
+            created_after=created_after,
+            created_before=created_before,
+        )
         with unknown_cursor():
             page = await self._engine.store.list_runs(
-                ctx.tenant, status=status or "", limit=limit, after=after, before=before, order=order
+                ctx.tenant, wanted=wanted, limit=limit, after=after, before=before, order=order
             )
         found = [RunInfo(**_info(record)) for record in page.data]
         first, last = (found[0].id, found[-1].id) if found else (None, None)
@@ -201,6 +228,7 @@ def _info(record: ResponseRecord) -> JSON:
         "error": body.get("error"),
         "incomplete_details": body.get("incomplete_details"),
         "previous_response_id": record.previous_response_id,
+        "failed_calls": record.extra.get(FAILED_CALLS, 0),
         "retry_of": (body.get("metadata") or {}).get(RETRY_OF),
     }
 
@@ -219,6 +247,8 @@ def _call(response_id: str, call: CallRecord) -> RunCall:
         parent=call.parent,
         state=call.state.value,
         status=call.status,
+        began_at=call.began / 1000 if call.began else None,
+        seconds=(call.ended - call.began) / 1000 if call.began and call.ended else None,
         waiting_since=call.waiting_since if call.is_waiting else None,
         question_id=call.question if call.is_waiting else None,
     )

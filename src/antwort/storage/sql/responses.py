@@ -13,6 +13,7 @@ from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import NotFoundError
 from antwort.storage.base import (
     ACTIVE,
+    FAILED_CALLS,
     FencedError,
     JournalEntry,
     ListedResponse,
@@ -20,6 +21,7 @@ from antwort.storage.base import (
     Question,
     ResponseChain,
     ResponseRecord,
+    RunFilter,
     StoredEvent,
 )
 from antwort.storage.sql.conversations import add_items, find_item
@@ -128,9 +130,13 @@ _UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 _ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
 _DESCENDING = f"SELECT {RECORD} {_DOWNWARDS}"
-_RUNS = f"{_BETWEEN} AND background AND (? = '' OR status = ?)"
-_RUNS_ASCENDING = f"SELECT {RECORD} {_RUNS} ORDER BY created_at, number LIMIT ?"
-_RUNS_DESCENDING = f"SELECT {RECORD} {_RUNS} ORDER BY created_at DESC, number DESC LIMIT ?"
+_RUNS = f"SELECT {RECORD} {_BETWEEN}"
+_IN_ORDER = {True: " ORDER BY created_at, number LIMIT ?", False: " ORDER BY created_at DESC, number DESC LIMIT ?"}
+_FAILED = f"""(status IN ('failed', 'incomplete') OR extra LIKE '%"{FAILED_CALLS}":%')"""
+# A call of the run, also of one of its agents.
+_CALLS = """
+    EXISTS (SELECT 1 FROM responses AS member JOIN entries ON entries.response_id = member.id
+    WHERE (member.id = responses.id OR member.run_id = responses.id) AND entries.call LIKE ? ESCAPE '!')"""
 # The output of all responses of such a page, in one statement however many there are. The empty text
 # keeps SQLite from searching all entries of the tenant by the index on items.
 _SHOWN = "AND tenant || '' = ? AND direction = 'output' AND visible ORDER BY response_id, position"
@@ -391,20 +397,21 @@ class ResponseStore(Transactions):
         database: Database,
         tenant: str,
         *,
-        status: str = "",
+        wanted: RunFilter,
         limit: int,
         after: str | None = None,
         before: str | None = None,
         order: str = "desc",
     ) -> Page:
-        """Return the records of background responses, as `list_responses` does; those with a status, if one is given.
+        """Return the records of responses, as `list_responses` does, that fit a filter.
 
         Those of sub-agents are not among them.
         """
+        conditions, values = _conditions(wanted)
         with snapshot(database):
             window = _window(database, tenant, after, before, order)
-            records = _RUNS_ASCENDING if window.upwards else _RUNS_DESCENDING
-            rows = database.execute(records, (*window.bounds, status, status, limit + 1)).fetchall()
+            statement = "".join((_RUNS, *(f" AND {each}" for each in conditions), _IN_ORDER[window.upwards]))
+            rows = database.execute(statement, (*window.bounds, *values, limit + 1)).fetchall()
         return window.page([record_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
     @reads
@@ -513,6 +520,32 @@ def _said_rows(record: ResponseRecord, said: Sequence[JournalEntry]) -> Sequence
     if not said or record.conversation_id is None:
         return ()
     return item_rows(record.tenant, record.conversation_id, said)
+
+
+def _conditions(wanted: RunFilter) -> tuple[list[str], list[object]]:
+    """Return what a filter asks of a response, and the values for that."""
+    conditions, values = [], list[object]()
+    if wanted.background is not None:
+        conditions.append("background" if wanted.background else "NOT background")
+    if wanted.failed is not None:
+        conditions.append(_FAILED if wanted.failed else f"NOT {_FAILED}")
+    for condition, value in (
+        ("status = ?", wanted.status),
+        ("body LIKE ? ESCAPE '!'", None if wanted.agent is None else _like("agent", wanted.agent)),
+        ("created_at > ?", wanted.created_after),
+        ("created_at < ?", wanted.created_before),
+        (_CALLS, None if wanted.function is None else _like("name", wanted.function)),
+    ):
+        if value is not None:
+            conditions.append(condition)
+            values.append(value)
+    return conditions, values
+
+
+def _like(key: str, value: str) -> str:
+    """Return a pattern that finds a value in JSON as it is stored."""
+    quoted = encoded(value).replace("!", "!!").replace("%", "!%").replace("_", "!_")
+    return f'%"{key}":{quoted}%'
 
 
 def _position(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:

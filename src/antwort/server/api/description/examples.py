@@ -126,6 +126,7 @@ _RUN: JSON = {
     "error": {"code": "server_error", "message": "The model server is away."},
     "incomplete_details": None,
     "previous_response_id": None,
+    "failed_calls": 1,
     "retry_of": None,
 }
 _RUN_CALL: JSON = {
@@ -136,6 +137,8 @@ _RUN_CALL: JSON = {
     "parent": None,
     "state": "ended",
     "status": "error",
+    "began_at": _TIME + 1.25,
+    "seconds": 0.031,
     "waiting_since": None,
     "question_id": None,
 }
@@ -144,6 +147,74 @@ LIST_RUNS = (Example(_page(_RUN), parameters={"status": "failed", "limit": 20}),
 RETRIEVE_RUN = (
     Example({**_RUN, "agents": to_builtins([_AGENT, _SUB_AGENT]), "calls": [_RUN_CALL]}, parameters=_OF_RUN),
 )
+_TRACED_CALL: JSON = {
+    "call_id": "call_1",
+    "name": "get_weather",
+    "state": "ended",
+    "status": "error",
+    "arguments": '{"city":"Berlin"}',
+    "output": "get_weather failed: KeyError: 'Berlin'",
+    "item": None,
+    "began_at": _TIME + 1.25,
+    "seconds": 0.031,
+    "waited_seconds": 0,
+    "references": [],
+    "sources": None,
+    "question": None,
+    "calls": [],
+    "agents": [],
+}
+_TRACED_TURN: JSON = {
+    "number": 1,
+    "began_at": _TIME + 0.02,
+    "seconds": 1.204,
+    "first_token_seconds": 0.38,
+    "input_tokens": 412,
+    "cached_tokens": 384,
+    "output_tokens": 58,
+    "finish_reason": "tool_calls",
+    "error": None,
+    "items": [],
+    "calls": [_TRACED_CALL],
+}
+_TRACED: JSON = {
+    "id": _RESPONSE,
+    "agent": "root",
+    "agent_id": _RESPONSE,
+    "depth": 0,
+    "status": "completed",
+    "waiting": False,
+    "model": _MODEL,
+    "background": False,
+    "created_at": _TIME,
+    "completed_at": _TIME + 9,
+    "previous_response_id": None,
+    "usage": to_builtins(Usage(input_tokens=412, output_tokens=58, total_tokens=470)),
+    "error": None,
+    "incomplete_details": None,
+    "instructions": None,
+    "input": [_QUESTION],
+    "turns": [_TRACED_TURN],
+    "agents": [],
+}
+_TRACED_FAILURE: JSON = {
+    "response_id": _RESPONSE,
+    "agent": "root",
+    "turn": 1,
+    "call_id": "call_1",
+    "name": "get_weather",
+    "kind": "call",
+    "status": "error",
+    "message": _TRACED_CALL["output"],
+}
+_TRACE: JSON = {
+    "object": "trace",
+    "id": _RESPONSE,
+    "status": "completed",
+    "failures": [_TRACED_FAILURE],
+    "responses": [_TRACED],
+}
+TRACE = (Example(_TRACE, parameters={**_OF_RESPONSE, "max_length": 2000}),)
 RETRY_RUN = (
     Example(
         {**_QUEUED, "id": "resp_9be1d0", "metadata": {"retry_of": _RESPONSE}},
