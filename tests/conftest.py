@@ -31,6 +31,7 @@ from tests.support.postgres import (
 from tests.support.qdrant import qdrant, qdrant_line, qdrant_server
 from tests.support.s3 import bucket, s3_server
 from tests.support.warm_start import start_warm
+from tests.support.warm_workers import start_workers_warm
 
 import antwort
 from antwort.config import installed
@@ -177,6 +178,7 @@ patience.connect = patience.read = patience.write = patience.pool = 120.0
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_setupnodes(config: pytest.Config) -> None:
     compile_for_workers(config)
+    start_workers_warm(config)
 
 
 @pytest.hookimpl(wrapper=True)

@@ -39,11 +39,18 @@ _USED_BY_SERVERS = (
 """What most servers import when they use it first."""
 _exec = vars(subprocess)["_fork_exec"]
 _turn = threading.Lock()
+_others: dict[tuple[str, ...], socket.socket] = {}
+"""Programs that are not `antwort`, and of whom each is forked."""
 
 
 def start_warm() -> None:
     """From now on, fork what runs `python -m antwort` in this process."""
     vars(subprocess)["_fork_exec"] = _fork
+
+
+def fork_from(parent: socket.socket, command: Sequence[str]) -> None:
+    """From now on, let a process that has called `serve_forks` fork what this command starts."""
+    _others[tuple(command)] = parent
 
 
 @contextlib.contextmanager
@@ -64,7 +71,8 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
     words = [os.fsdecode(word) for word in args]
     if words[1:2] == ["--addr-no-randomize"]:  # of `setarch`; what is forked is laid out alike anyway
         words = words[2:]
-    own = next((own for own in _OURS if words[: len(own)] == own), None)
+    other = _others.get(tuple(words))
+    own = words if other else next((own for own in _OURS if words[: len(own)] == own), None)
     environment = dict(os.environ) if env is None else dict(os.fsdecode(pair).split("=", 1) for pair in env)
     is_usual = len(kept) == 1 and not before and identity == (-1, None, None, None, -1)
     if own is None or not is_usual or _of_python(environment) != _of_python(os.environ):
@@ -79,7 +87,7 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
         "session": session,
     }
     with _turn, _adopting():
-        parent, _ = _parent()
+        parent = other or _parent()[0]
         socket.send_fds(parent, [json.dumps(begin).encode()], streams)
         return int(parent.recv(_LARGEST))
 
@@ -131,7 +139,7 @@ def _end(requests: socket.socket, process: subprocess.Popen[bytes]) -> None:
 # --- in that process -------------------------------------------------------------------------------------------------
 
 
-def _serve(requests: socket.socket) -> dict[str, Any]:
+def serve_forks(requests: socket.socket) -> dict[str, Any]:
     """Fork for each request; return it in the process that is to do it."""
     while True:
         message, streams, _, _ = socket.recv_fds(requests, _LARGEST, 3)
@@ -157,7 +165,7 @@ def _serve(requests: socket.socket) -> dict[str, Any]:
         return begin
 
 
-def _become(begin: dict[str, Any]) -> None:
+def become(begin: dict[str, Any]) -> None:
     """Have all that a process starts with."""
     if begin["session"]:
         os.setsid()
@@ -213,9 +221,9 @@ def _main() -> NoReturn:
     assert threading.active_count() == 1, threading.enumerate()
     keep_everything()
     gc.enable()
-    begin = _serve(socket.socket(fileno=int(sys.argv[1])))
+    begin = serve_forks(socket.socket(fileno=int(sys.argv[1])))
     sys.argv[0] = str(main.__file__)
-    _become(begin)
+    become(begin)
     sys.exit(main.main())
 
 
