@@ -37,6 +37,7 @@ import antwort
 from antwort.config import installed
 from antwort.documents.parser import DocumentParser
 from antwort.errors import ConfigError, FunctionUnavailableError
+from antwort.functions import provider
 from antwort.functions.signature import Signature
 from antwort.observability import reset_logging
 from antwort.sandbox import disk_kinds, disks
@@ -101,6 +102,9 @@ _packages = installed.packages
 _packages_on = functools.cache(lambda _path: _packages())
 installed.packages = lambda: _packages_on(tuple(sys.path))
 installed.own_points = functools.cache(installed.own_points)
+_has_extra = installed.has_extra
+_extra_on = functools.cache(lambda _path, package, extra: _has_extra(package, extra))
+installed.has_extra = lambda package, extra: _extra_on(tuple(sys.path), package, extra)
 
 
 # So do the functions that come with antwort. What they say of their parameters is most of what a first request takes.
@@ -125,6 +129,28 @@ def _read_once(what: str) -> None:
 
 _read_once("adapter")
 _read_once("schema")
+
+
+# And so do their classes: which methods are marked, and whether all of a provider's parts are made as parts are.
+def _looked_at_once(name: str, answer: Callable[[Any], Any]) -> None:
+    known: dict[tuple[object, ...], Any] = {}
+    look = vars(provider)[name]
+
+    def of_shipped(what: object, *others: object) -> Any:
+        kind = what if isinstance(what, type) else type(what)
+        if not kind.__module__.startswith("antwort.providers."):
+            return look(what, *others)
+        key = (what is kind, kind, *others)
+        if key not in known:
+            known[key] = answer(look(what, *others))
+        return known[key]
+
+    vars(provider)[name] = of_shipped
+
+
+_looked_at_once("_marked", tuple)
+_looked_at_once("_attributes", tuple)
+_looked_at_once("_check_part", lambda nothing: nothing)
 
 # So does what sandboxes can use here. A server that starts finds out by trying it; what has worked is not tried again.
 _try_out, _works, _worked = disk_kinds.try_out, ControlGroups._works, set[tuple[object, ...]]()
