@@ -130,8 +130,12 @@ class HostileHost:
             thread.join(60)
 
 
+_TURN = 0.001
+"""Seconds between two turns: to take one whenever the loop has it is all that a thread could do."""
+
+
 class LoopWatch:
-    """Counts the turns of the loop, and how much CPU its thread has used between two of them at most."""
+    """Takes turns of the loop, and says how many, and how much CPU its thread has used between two of them at most."""
 
     def __init__(self) -> None:
         self.turns = 0
@@ -140,7 +144,7 @@ class LoopWatch:
     async def _watch(self) -> None:
         before = time.thread_time()
         while True:
-            await asyncio.sleep(0)
+            await asyncio.sleep(_TURN)
             now = time.thread_time()
             self.longest = max(self.longest, now - before)
             self.turns, before = self.turns + 1, now
