@@ -258,12 +258,13 @@ class Costs:
         values = self.rounds.get(place)
         return statistics.median(values) if values else None
 
-    def ratio(self, place: Place, base: Place) -> float | None:
-        """Return the median of the ratios of each round."""
+    def ratio(self, place: Place, base: Place, *, beyond: Place | None = None) -> float | None:
+        """Return the median of the ratios of each round, of what something costs beyond something else, if so asked."""
         values, bases = self.rounds.get(place), self.rounds.get(base)
         if not values or not bases:
             return None
-        return statistics.median(value / beside for value, beside in zip(values, bases, strict=True))
+        less = self.rounds[beyond] if beyond else [0.0] * len(values)
+        return statistics.median((value - off) / beside for value, off, beside in zip(values, less, bases, strict=True))
 
 
 def measure_costs(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> Costs:

@@ -15,6 +15,7 @@ from benchmarks.attacks import pinging, report_of
 from benchmarks.gateway import (
     PATH,
     QUESTION,
+    REFERENCE,
     TIMES,
     Bench,
     Costs,
@@ -45,6 +46,8 @@ JSON_REQUEST = "JSON request"
 STORED = "JSON request, stored"
 BURST_EVENT = "burst event"
 OVER_WEBSOCKET = "burst event over a WebSocket"
+CALL = "two turns with one call"
+PROGRAM = "two turns with a program that calls nothing"
 CALCULATE = {"type": "function", "name": "calculate"}
 
 METHOD = f"""\
@@ -85,12 +88,15 @@ def own_workloads(*, scale: float = 1) -> list[Workload]:
     """
     socket = {**ASK, "type": "response.create", "model": f"burst-{BURST}", "stream": True}
     call = {**ASK, "model": "call", "tools": [CALCULATE]}
+    code = json.dumps({"code": "1 + 1"})
+    program = {**ASK, "model": "call-with", "input": code, "tools": [{"type": "function", "name": "run_program"}]}
     background = {**ASK, "model": "json", "store": True, "background": True}
     work = [
         Workload(OVER_WEBSOCKET, socket, 400, None, BURST, against=BURST_EVENT, websocket=True),
         _request("background run", 120, body=background),
-        _request("two turns with one call", 400, 5.5, body=call),
-        _request("two turns with one call, stored", 400, body={**call, "store": True}),
+        _request(CALL, 400, 5.5, body=call),
+        _request(f"{CALL}, stored", 400, body={**call, "store": True}),
+        _request(PROGRAM, 400, body=program),
         *(_request(offering(count), 40_000 // (count + 190), body=client_functions(count)) for count in FUNCTIONS),
         *(_request(after(turns), 20_000 // (turns + 99), prepare=history(turns)) for turns in TURNS),
     ]
@@ -283,7 +289,13 @@ def own_rows(bench: Bench, *, scale: float, rounds: int) -> list[Row]:
         work = [*workloads(scale=scale), *own_workloads(scale=scale)]
         costs = costs_beside_reference(bench, own, work, rounds=rounds)
     rows = [row for workload in work for row in rows_of(workload, own, costs)]
-    return rows + [comparison.row(costs) for comparison in comparisons()]
+    return [*rows, program_row(costs), *(comparison.row(costs) for comparison in comparisons())]
+
+
+def program_row(costs: Costs) -> Row:
+    """Return what a program costs that calls nothing, beyond any other call."""
+    ratio = costs.ratio(("antwort", PROGRAM), (REFERENCE, JSON_REQUEST), beyond=("antwort", CALL))
+    return Row(f"antwort: {PROGRAM}, beyond those with one call, against R", ratio, f"{TIMES} {REFERENCE}", 12)
 
 
 def cold_row(bench: Bench, *, turns: int = TURNS[-1], chains: int = 5) -> Row:

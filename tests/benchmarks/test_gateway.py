@@ -67,6 +67,13 @@ def test_a_ratio_is_the_median_of_the_ratios_of_each_round() -> None:
     assert costs.median(("theirs", "work")) is None
 
 
+def test_what_something_costs_beyond_something_else_is_taken_from_the_same_round() -> None:
+    costs = Costs(
+        {("R", "work"): [1.0, 2.0, 4.0], ("ours", "call"): [2.0, 2.0, 2.0], ("ours", "more"): [4.0, 8.0, 6.0]}
+    )
+    assert costs.ratio(("ours", "more"), ("R", "work"), beyond=("ours", "call")) == 2
+
+
 def test_a_target_gets_only_the_workloads_it_names_and_each_is_prepared_once(bench: Bench, reference: Target) -> None:
     made = []
 

@@ -102,17 +102,19 @@ def test_a_history_is_read_by_a_server_that_was_started_anew(bench: Bench) -> No
     assert bench.stats()["asked"] == asked + 2 + 2 * 2 + 100 + 2  # each start is tried out with one request
 
 
-def test_a_call_has_two_turns_and_a_background_run_ends(bench: Bench) -> None:
+def test_a_call_and_a_program_have_two_turns_and_a_background_run_ends(bench: Bench) -> None:
     target = antwort_target(bench.mock_url, bench.folder)
     work = {workload.name: workload for workload in own_workloads()}
     with bench.server(target) as server:
         before = bench.stats()["asked"]
         ask(server, **work["two turns with one call"].body)
-        assert bench.stats()["asked"] == before + 2
+        program = ask(server, **work["two turns with a program that calls nothing"].body)
+        assert [item["type"] for item in program["output"]] == ["program", "program_output", "message"]
+        assert (program["output"][1]["result"], bench.stats()["asked"]) == ("2", before + 4)
         assert server is not None
         bench.run(server, target, work["background run"])
         whole = ask(server, **{**work["background run"].body, "background": False})
-        assert (whole["status"], bench.stats()["asked"]) == ("completed", before + 2 + 120 + 1)
+        assert (whole["status"], bench.stats()["asked"]) == ("completed", before + 4 + 120 + 1)
 
 
 def test_every_row_is_taken(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
