@@ -346,7 +346,7 @@ class Antwort:
         store = storage.store
         self._letters = await opened.enter_async_context(store.letters())
         self._watch = await self._join(opened, storage) if recover and store.is_shared else None
-        limits = TenantLimits(self.config.limits.per_tenant, store.retention)
+        limits = TenantLimits(self.config.limits.per_tenant, store.retention, others=self._letters)
         self.values = self._new_values(store, limits)
         opened.callback(self.values.close)
         self.files = self._new_files(storage, limits)

@@ -132,6 +132,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "deadline": 3600.0,
             "parallel_calls": 16,
             "parallel_recoveries": 16,
+            "parallel_runs": 100,
             "max_takeovers": 3,
             "takeover_after": 10.0,
             "outage_patience": 3600.0,

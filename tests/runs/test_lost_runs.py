@@ -38,7 +38,7 @@ async def test_whoever_takes_a_run_over_says_so_to_the_one_who_had_it(tmp_path: 
     async with embedded(tmp_path / "1", [turn("Never.", wait_for=gate)], **shared(ready_url, 600.0)) as first:
         run = await first.accept()
         await gate.reached()
-        await first.store.claim(TENANT, run, worker="")
+        await first.store.claim(TENANT, run, worker=ELSEWHERE)
         async with embedded(tmp_path / "2", ["Done."], **shared(ready_url, 0.5)) as second:
             async with asyncio.timeout(PATIENCE):
                 await gate.abandoned()

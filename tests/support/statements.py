@@ -46,6 +46,9 @@ class _Noted:
         self._statements.append(sql)
         return self._database.execute(sql, parameters)
 
+    def hold(self, name: str, /) -> None:
+        self._database.hold(name)
+
     def insert(self, sql: str, rows: Sequence[Row], /) -> object:
         self._statements.append(sql)
         return self._database.insert(sql, rows)

@@ -235,6 +235,9 @@ class EngineConfig(Settings):
     parallel_recoveries: PositiveInt = Field(
         default=16, description="Background responses left unfinished that a start takes up at the same time."
     )
+    parallel_runs: PositiveInt = Field(
+        default=100, description="Background responses at work on a worker when it takes no more of those that wait."
+    )
     max_takeovers: PositiveInt = Field(
         default=3,
         description="Times a background response goes on after a crash without getting further, before it fails.",

@@ -17,7 +17,7 @@ from antwort.errors import APIError
 from antwort.runs.agents import AgentRuns
 from antwort.runs.recovery import StoredRun
 from antwort.runs.run import Lease, ResponseRun, RunEnd, patiently, pauses
-from antwort.storage.base import FencedError, ResponseRecord, StoreUnavailableError
+from antwort.storage.base import CrowdedError, FencedError, ResponseRecord, StoreUnavailableError
 
 T = TypeVar("T")
 logger = logging.getLogger(__name__)
@@ -231,15 +231,23 @@ class BackgroundParts(Struct, frozen=True):
     """Lets readers know that there is something new about a response, wherever they are."""
     worker: Callable[[], str]
     """Tells which worker this is, where several share the database."""
+    give_away: Callable[[str, str], Awaitable[None]]
+    """Lets a response be anybody's, that goes on when there is room for it."""
+    most: int | None = None
+    """How many of one tenant all workers of the database work on; None for any number."""
     recovering: dict[str, Takeover] = {}
     """Runs that were taken up here and have not got further yet, by their responses."""
 
-    async def claim(self, tenant: str, response_id: str, *, epoch: int | None = None) -> ResponseRecord | None:
+    async def claim(
+        self, tenant: str, response_id: str, *, epoch: int | None = None, in_turn: bool = False
+    ) -> ResponseRecord | None:
         """Take a response, so that nobody else writes to it any more; None if it is over.
 
-        With an epoch it is also None if somebody else has taken it since.
+        With an epoch it is also None if somebody else has taken it since. One that nobody works on is taken in its
+        turn: a CrowdedError if too many of the tenant run already.
         """
-        return await self.engine.store.claim(tenant, response_id, worker=self.worker(), epoch=epoch)
+        most = self.most if in_turn else None
+        return await self.engine.store.claim(tenant, response_id, worker=self.worker(), epoch=epoch, most=most)
 
 
 class BackgroundRun(Lease):
@@ -262,7 +270,9 @@ class BackgroundRun(Lease):
             ended = await run.to_end(loop)
             if ended.state is not RunEnd.PARKED or not await self._takes_answer():
                 return
-            loop = await self.resume(loop)
+            if self._slot is not None and self._id in self._parts.recovering:
+                await self._slot.enter()
+            loop = await self._resume_in_turn()
 
     async def go_on(self, before: "asyncio.Task[None] | None") -> None:
         """Go on with a run that was parked and has all that it waits for.
@@ -275,11 +285,14 @@ class BackgroundRun(Lease):
             except asyncio.CancelledError:
                 before.cancel()
                 raise
-        await self.to_end(await self._resume())
+        await self.to_end(await self._resume_in_turn())
 
     async def begin(self, epoch: int) -> None:
-        """Take a run that is anybody's, unless somebody was faster, and bring it to its end."""
-        record = await patiently(lambda: self._parts.claim(self._tenant, self._id, epoch=epoch))
+        """Take a run that is anybody's, unless somebody was faster, and bring it to its end.
+
+        A CrowdedError if too many of the tenant run.
+        """
+        record = await patiently(lambda: self._parts.claim(self._tenant, self._id, epoch=epoch, in_turn=True))
         if record is not None:
             await self.to_end(await self._resume(record))
 
@@ -366,6 +379,15 @@ class BackgroundRun(Lease):
         await self._fail(error)
 
     # --- what is stored of it ----------------------------------------------------------------------------------------
+
+    async def _resume_in_turn(self) -> Loop | None:
+        """Return the loop that goes on with a run that was parked; None also if it has to wait for its turn."""
+        try:
+            record = await patiently(lambda: self._parts.claim(self._tenant, self._id, in_turn=True))
+        except CrowdedError:
+            await self._parts.give_away(self._tenant, self._id)
+            return None
+        return None if record is None else await self._resume(record)
 
     async def _resume(self, record: ResponseRecord | None = None) -> Loop | None:
         """Return the loop that goes on with the run from what is stored; one that cannot go on has failed."""

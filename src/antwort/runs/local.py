@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -43,9 +43,11 @@ from antwort.runs.limits import TenantLimits
 from antwort.runs.questions import CANCEL_GRACE, RunQuestions
 from antwort.runs.recovery import RunLog, RunSink, StoredRun
 from antwort.runs.run import patiently
+from antwort.runs.waiting import WaitingRuns
 from antwort.runs.workers import BEATS, WorkerWatch
 from antwort.storage.base import (
     ACTIVE,
+    CrowdedError,
     FencedError,
     StoredEvent,
     StoreUnavailableError,
@@ -62,6 +64,8 @@ T = TypeVar("T")
 
 LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes; mostly that one tells when there is something new."""
+_YIELD = 0.1
+"""Seconds that a worker which is as busy as it may be leaves others to take a run; one with less to do leaves less."""
 _ASKING = 5.0
 """Seconds that a run has to ask what somebody answers already."""
 _NEWS, _TAKEN, _READER, _READER_LEFT = "news", "taken", "reader", "reader left"
@@ -127,7 +131,8 @@ class LocalRuns:
         self._looks = 0
         self._closing = False
         # What was accepted before is not refused now, however much it is.
-        recovery = (queues or Queues()).named("recovery", bounded=False)
+        queues = queues or Queues()
+        recovery = queues.named("recovery", bounded=False)
         self._queue = TakeoverQueue(engine.settings.parallel_recoveries, recovery)
         self.agents = AgentRuns(engine)
         self.questions = questions or RunQuestions(engine.store.questions)
@@ -136,7 +141,12 @@ class LocalRuns:
         """Runs that belonged to no worker at the last look."""
         self.on_takeover: Callable[[], None] = _nothing
         """Called for each run that is taken over."""
-        self._parts = BackgroundParts(engine, self.agents, self._readers, self._tell, self._worker)
+        most = None if watch is None else self.limits.most_runs
+        self._waiting = WaitingRuns(engine.settings.parallel_runs, queues, most)
+        self._beginning: asyncio.TimerHandle | None = None
+        self._parts = BackgroundParts(
+            engine, self.agents, self._readers, self._tell, self._worker, self._give_away, most
+        )
 
     @property
     def idle(self) -> bool:
@@ -154,8 +164,11 @@ class LocalRuns:
         return 1 if self._watch is None else 1 + len(self._watch.others)
 
     async def accept(self, plan: Plan) -> bytes:
-        """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now."""
-        leave = self.limits.enter(plan.ctx.tenant)
+        """Store a new run as queued, start it, and return it as JSON: it will happen, even if the process dies now.
+
+        One that others work on waits for its turn, however many there are.
+        """
+        leave = self.limits.enter(plan.ctx.tenant, always=not self._works)
         try:
             return await self._accept(plan, leave)
         except BaseException:
@@ -172,7 +185,8 @@ class LocalRuns:
             "profile": plan.profile,
             "compact_only": plan.compact_only,
         }
-        if worker := self._worker():
+        waits = not self._works or self._waiting.most is not None  # then whoever may work on it claims it
+        if not waits and (worker := self._worker()):
             record.extra[WORKER] = worker
         run = self._background(record.tenant, record.id)
         log = RunLog(record.id, self._tell)
@@ -187,9 +201,9 @@ class LocalRuns:
             self._start(record.id, partial(run.withdraw, error))
             raise
         accepted = msgspec.json.encode(plan.response)
-        if not self._works:
+        if waits:
+            self._offer(UnfinishedRun(record.tenant, record.id, record.epoch, ""))
             leave()
-            self._offer(record.tenant, record.id, record.epoch)
             return accepted
         loop = self.engine.loop(plan, journal, RunSink(journal, log), Earlier(events.sequence))
         self._start(record.id, partial(run.to_end, loop), leave)
@@ -207,15 +221,19 @@ class LocalRuns:
         found = await self.engine.store.unfinished() if self._works else []
         if self._watch is not None:
             await self._watch.look({run.worker for run in found})
-            found = [run for run in found if run.worker == self._watch.own or self._watch.is_dead(run.worker)]
+            self._waiting.see(found, (run for run in found if not run.worker))
+            found = [run for run in found if self._is_unattended(run, self._watch)]
         await self._take_over(found)
         self.questions.start()
         if self._watch is not None:
             self._watch.start(self._look_after)
+            self._begin_waiting()
         return len(found) + await self.questions.go_on_with_answered()
 
     async def _look_after(self) -> None:
-        """Take over the runs of workers that are gone, as many as can go on at once: others may take the rest.
+        """Take over the runs of workers that are gone, and those that wait, as many as there is room for.
+
+        Others may take the rest.
 
         A run of this worker that it does not work on is one that it has lost, as when the store was away in the moment
         in which it was answered. It goes on with such a one as well. Who has just been answered may have no worker for
@@ -228,13 +246,18 @@ class LocalRuns:
         found = await self.engine.store.unfinished()
         await watch.look({run.worker for run in found})
         self.waiting = sum(not run.worker for run in found)
-        if not self._works:
-            return
-        await self._leave_to_others(found, watch)
-        left = [run for run in found if self._is_unattended(run, watch)]
+        if self._works:
+            await self._leave_to_others(found, watch)
+            await self._take_what_is_left(found, watch)
+
+    async def _take_what_is_left(self, found: Sequence[UnfinishedRun], watch: WorkerWatch) -> None:
+        """Begin with runs that wait and take over those of workers that are gone, if they were so at the last look."""
+        left = [run for run in found if not run.worker or self._is_unattended(run, watch)]
         before, self._unattended = self._unattended, {(run.id, run.epoch) for run in left}
         sure = [run for run in left if (run.id, run.epoch) in before]
-        await self._take_over(sure[: self._queue.room])
+        self._waiting.see(found, (run for run in sure if not run.worker))
+        self._begin_waiting()
+        await self._take_over([run for run in sure if run.worker][: self._queue.room])
         await watch.forget({run.worker for run in left})
 
     async def _go_on_with_answered(self, watch: WorkerWatch) -> None:
@@ -264,28 +287,60 @@ class LocalRuns:
             self.wake(response_id)
 
     def _is_unattended(self, run: UnfinishedRun, watch: WorkerWatch) -> bool:
-        return run.id not in self._tasks and (run.worker == watch.own or watch.is_dead(run.worker))
+        """Tell whether a run is somebody's who does not work on it."""
+        if not run.worker or run.id in self._tasks:
+            return False
+        return run.worker == watch.own or watch.is_dead(run.worker)
 
-    def _offer(self, tenant: str, response_id: str, epoch: int) -> None:
-        """Tell workers of other servers that a run is anybody's; who does not hear it finds it with its next looks."""
-        if self._far is not None:
-            self._far.tell(_QUEUED, msgspec.json.encode((tenant, response_id, epoch)).decode())
+    def _offer(self, run: UnfinishedRun) -> None:
+        """Take a run that is anybody's, or tell others of it; who does not hear it finds it with its next looks."""
+        if self._works:
+            self._waiting.add(run)
+            self._begin_waiting()
+        if run.id not in self._tasks and self._far is not None:
+            self._far.tell(_QUEUED, msgspec.json.encode((run.tenant, run.id, run.epoch)).decode())
 
     def _begin_queued(self, letter: str) -> None:
-        """Take a run that is anybody's, unless another worker is faster."""
+        """Take a run that is anybody's, unless another worker is faster: the less one has to do, the faster it is."""
         tenant, response_id, epoch = msgspec.json.decode(letter, type=tuple[str, str, int])
         if "\0" in tenant or "\0" in response_id:
             raise ValueError("no run is called so")
-        if not self._closing and response_id not in self._tasks:
-            run = self._background(tenant, response_id)
-            self._start(response_id, partial(run.begin, epoch), self.limits.enter(tenant, always=True))
+        if self._closing or response_id in self._tasks:
+            return
+        self._waiting.add(UnfinishedRun(tenant, response_id, epoch, ""))
+        if not self._tasks:
+            self._begin_waiting()
+        elif self._beginning is None:
+            pause = _YIELD * min(1.0, len(self._tasks) / self._waiting.limit)
+            self._beginning = asyncio.get_running_loop().call_later(pause, self._begin_waiting)
+
+    def _begin_waiting(self) -> None:
+        """Begin with runs that are anybody's, as many as there is room for."""
+        self._beginning = None
+        while not self._closing and (run := self._waiting.take(len(self._tasks))) is not None:
+            if run.id in self._tasks:
+                self._waiting.end(run)
+                continue
+            ends = (partial(self._waiting.end, run), self.limits.enter(run.tenant, always=True))
+            self._start(run.id, partial(self._begin, run), partial(_call_all, ends))
+
+    async def _begin(self, run: UnfinishedRun) -> None:
+        try:
+            await self._background(run.tenant, run.id).begin(run.epoch)
+        except CrowdedError:
+            self._waiting.put_back(run)
 
     async def _give_away(self, tenant: str, response_id: str) -> None:
         """Let a run be anybody's that can go on."""
         store = self.engine.store
         record = await patiently(lambda: store.claim(tenant, response_id))
-        if record is not None:
-            self._offer(tenant, response_id, record.epoch)
+        if record is None:
+            return
+        run = UnfinishedRun(tenant, response_id, record.epoch, "")
+        if (task := self._tasks.get(response_id)) is None:
+            self._offer(run)
+        else:  # it is what gives it away
+            task.add_done_callback(lambda _: self._offer(run))
 
     async def _take_over(self, found: Iterable[UnfinishedRun]) -> None:
         """Claim runs, unless somebody else has been faster, and go on with them in their turns."""
@@ -293,7 +348,11 @@ class LocalRuns:
         for left in found:
             if self._watch is not None:
                 await self._watch.stay_alive()  # they may be many
-            record = await self._parts.claim(left.tenant, left.id, epoch=left.epoch)
+            try:
+                record = await self._parts.claim(left.tenant, left.id, epoch=left.epoch, in_turn=True)
+            except CrowdedError:  # it was about to go on when its worker died
+                await self._give_away(left.tenant, left.id)
+                continue
             if record is not None:
                 self.on_takeover()
                 claimed.append(Takeover(left.tenant, left.id, record.epoch, takeovers_of(record)))
@@ -304,7 +363,7 @@ class LocalRuns:
         for takeover in sorted(claimed, key=lambda takeover: takeover.before):
             slot = self._queue.slot(takeover)
             # It was accepted, so it counts and is not refused.
-            ends = (slot.leave, self.limits.enter(takeover.tenant, always=True))
+            ends = (slot.leave, self._count(takeover.tenant))
             run = self._background(takeover.tenant, takeover.response_id, slot)
             self._start(takeover.response_id, partial(run.take_up, takeover), partial(_call_all, ends))
 
@@ -348,7 +407,7 @@ class LocalRuns:
         if self._works:
             run = self._background(tenant, response_id)
             work = partial(run.go_on, self._tasks.get(response_id))
-            self._start(response_id, work, self.limits.enter(tenant, always=True))
+            self._start(response_id, work, self._count(tenant))
         else:
             self._start(response_id, partial(self._give_away, tenant, response_id))
 
@@ -481,8 +540,14 @@ class LocalRuns:
             if self._tasks.get(response_id) is task:
                 del self._tasks[response_id]
             self._tell(response_id)
+            if self._watch is not None:
+                self._begin_waiting()
 
         task.add_done_callback(ended)
+
+    def _count(self, tenant: str) -> Callable[[], None]:
+        """Count a run that was accepted before, and return what ends it."""
+        return partial(_call_all, (self.limits.enter(tenant, always=True), partial(self._waiting.free, tenant)))
 
     def _background(self, tenant: str, response_id: str, slot: RecoverySlot | None = None) -> BackgroundRun:
         return BackgroundRun(self._parts, tenant, response_id, slot)

@@ -2,6 +2,7 @@
 
 from antwort.storage.base import (
     ConversationRecord,
+    CrowdedError,
     FencedError,
     FileRecord,
     JournalEntry,
@@ -22,6 +23,7 @@ from antwort.storage.urls import database_url
 
 __all__ = [
     "ConversationRecord",
+    "CrowdedError",
     "FencedError",
     "FileRecord",
     "JournalEntry",

@@ -26,6 +26,10 @@ class FencedError(Exception):
     """Somebody else has taken the run over: its epoch is higher than ours. The writer must stop."""
 
 
+class CrowdedError(Exception):
+    """As many runs of the tenant are worked on as may be: this one has to wait."""
+
+
 class StoreUnavailableError(ServiceUnavailableError):
     """503: the database cannot be used now. A run that cannot be stored is not over: it goes on when it can be."""
 

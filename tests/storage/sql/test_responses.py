@@ -11,6 +11,7 @@ from tests.storage.samples import TENANT, body_of, entry, event, history, record
 from antwort.errors import ConflictError, NotFoundError
 from antwort.storage import (
     ConversationRecord,
+    CrowdedError,
     FencedError,
     ListedResponse,
     ResponseRecord,
@@ -220,6 +221,25 @@ async def test_of_many_that_claim_at_once_each_has_an_epoch_of_its_own(store: Re
     await stored(store, "resp_1")
     claims = await asyncio.gather(*(store.claim(TENANT, "resp_1") for _ in range(20)))
     assert [claim.epoch for claim in claims if claim is not None] == list(range(1, 21))
+
+
+async def test_no_more_are_claimed_in_their_turn_than_may_be_worked_on(store: ResponseStore) -> None:
+    for number in range(8):
+        await stored(store, f"resp_{number}", background=True, extra={"worker": ""} if number % 2 else {})
+
+    async def claimed(name: str, most: int) -> bool:
+        try:
+            return await store.claim(TENANT, name, worker="me-0", most=most) is not None
+        except CrowdedError:
+            return False
+
+    found = await asyncio.gather(*(claimed(f"resp_{number}", 3) for number in range(8)))
+    assert sum(found) == 3
+    mine = f"resp_{found.index(True)}"
+    assert await claimed(mine, 3), "it is one of them"
+    assert not await claimed(mine, 2)
+    await store.claim(TENANT, mine)  # it is nobody's now
+    assert sum([await claimed(f"resp_{number}", 3) for number in range(8) if not found[number]]) == 1
 
 
 async def test_of_two_that_write_and_claim_in_a_race_only_the_last_claimer_goes_on(store: ResponseStore) -> None:

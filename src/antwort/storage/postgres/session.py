@@ -30,6 +30,8 @@ from antwort.storage.sql.database import LOCK, SNAPSHOT, Cursor, Database, Row, 
 _OCTETS = re.compile(r"length\(CAST\((\w+) AS BLOB\)\)")
 _LIST = re.compile(r"group_concat\((\w+)\)")
 _PLACEHOLDER = re.compile(r"\?|:([a-z_]+)")
+_HOLD = "SELECT pg_advisory_xact_lock(1, hashtext($1))"
+"""Locks with two numbers are others than those with one, which belong to changes of the tables."""
 
 
 @lru_cache
@@ -83,6 +85,11 @@ class PostgresDatabase(Database):
     def insert(self, sql: str, rows: Sequence[Row], /) -> None:
         """Insert rows, several with one statement: it costs the driver more than a row in it."""
         insert_together(self, sql, rows)
+
+    @override
+    def hold(self, name: str, /) -> None:
+        """Keep others out who hold the same name, until the transaction ends."""
+        self._connection.execute(_HOLD, (name,))
 
 
 # --- a connection ----------------------------------------------------------------------------------------------------

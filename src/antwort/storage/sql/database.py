@@ -60,6 +60,9 @@ class Database(Protocol):
     def insert(self, sql: str, rows: Sequence[Row], /) -> object:
         """Insert rows, each as the statement does one, in as few statements as it takes."""
 
+    def hold(self, name: str, /) -> None:
+        """Keep others out who hold the same name, until the transaction ends."""
+
 
 Transaction = Callable[[Database], T]
 """Statements that are executed together, on a connection."""

@@ -14,6 +14,7 @@ from antwort.errors import NotFoundError
 from antwort.storage.base import (
     ACTIVE,
     FAILED_CALLS,
+    CrowdedError,
     FencedError,
     JournalEntry,
     ListedResponse,
@@ -106,6 +107,11 @@ _CLAIM_OF = f"{_CLAIM} AND epoch = ?"
 _UNFINISHED = """
     SELECT tenant, id, epoch, extra FROM responses WHERE background AND status IN ('queued', 'in_progress')
     AND NOT parked AND parent_id IS NULL ORDER BY created_at, number"""
+# What belongs to nobody says so, or nothing; quotes within a text are written otherwise.
+_WORKED_ON = """
+    SELECT count(*) FROM responses WHERE background AND status IN ('queued', 'in_progress')
+    AND NOT parked AND parent_id IS NULL AND tenant = ? AND id <> ?
+    AND extra LIKE '%"worker":"%' AND extra NOT LIKE '%"worker":""%'"""
 _CHILDREN = f"""
     SELECT {RECORD} FROM responses WHERE parent_id = ? AND parent_call_id = ? AND tenant = ? AND parent_id IS NOT NULL
     ORDER BY child_index"""  # noqa: S608
@@ -298,13 +304,25 @@ class ResponseStore(Transactions):
 
     @writes
     def claim(
-        self, database: Database, tenant: str, response_id: str, *, worker: str = "", epoch: int | None = None
+        self,
+        database: Database,
+        tenant: str,
+        response_id: str,
+        *,
+        worker: str = "",
+        epoch: int | None = None,
+        most: int | None = None,
     ) -> ResponseRecord | None:
         """Raise the epoch of an unfinished response and return it: now only the claimer works on it. None if over.
 
         From now on it belongs to that worker. With an epoch it is also None if somebody else was faster: whoever finds
-        a response left behind may not be the only one.
+        a response left behind may not be the only one. A CrowdedError if workers have as many others of the tenant as
+        `most` says, in the background and not waiting for somebody.
         """
+        if most is not None:
+            database.hold(tenant)
+            if database.execute(_WORKED_ON, (tenant, response_id)).fetchone()[0] >= most:
+                raise CrowdedError
         statement, which = (_CLAIM, ()) if epoch is None else (_CLAIM_OF, (epoch,))
         if not database.execute(statement, (response_id, tenant, *which)).rowcount:
             return None

@@ -110,6 +110,9 @@ class SqliteDatabase(sqlite3.Connection):
         elif rows:
             self.executemany(sql, rows)
 
+    def hold(self, _name: str, /) -> None:
+        """Do nothing: nobody else writes meanwhile."""
+
 
 def connect(path: Path, busy_timeout: float = STORAGE.busy_timeout) -> SqliteDatabase:
     """Open a database that exists. Transactions begin and end where the caller says so."""
