@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 import antwort
 from antwort.auth import Logins, RateLimiter, build_authenticator
 from antwort.backends import ModelBackend
-from antwort.backends.build import build_routes, choose_models, connections_gauge, count_connections, is_demo
+from antwort.backends.build import BackendMetrics, build_routes, choose_models, is_demo
 from antwort.concurrency.large_work import LargeWork
 from antwort.concurrency.load import ServerLoad
 from antwort.concurrency.peers import Letters, Peers
@@ -114,7 +114,7 @@ class Antwort:
         self._load = ServerLoad()
         self.queues = self._new_queues()
         self.router, self.state.model, self.model_description = choose_models(self.config, backend, self.queues)
-        self._connections = connections_gauge(self.metrics, self.router)
+        self._backend_metrics = BackendMetrics(self.metrics, self.router)
         self.outbound = Outbound(self.config.outbound)
         self._is_given = backend is not None
         self.command: Callable[..., list[str]] | None = None
@@ -462,7 +462,7 @@ class Antwort:
         """Let model servers that were found answer from now on, in the place of the demo model."""
         self.config = self.config.model_copy(update={"backends": dict(backends)})
         await self.router.replace(build_routes(backends, self.queues))
-        count_connections(self._connections, self.router)
+        self._backend_metrics.show(self.router)
         self.state.model, self.model_description = ", ".join(backends), description
         if self.config.providers is None:
             default = default_providers(self.config, self._catalogue)

@@ -1,6 +1,7 @@
 """Several servers with the same models: turns that begin alike go where what they begin with is known."""
 
 import asyncio
+import contextlib
 import random
 from collections import Counter
 from pathlib import Path
@@ -17,9 +18,9 @@ from antwort.backends.errors import FAILED, UNAVAILABLE, UNREACHABLE
 from antwort.backends.replicas import Replica, Replicas, _short, beginning_of
 from antwort.config import Config
 from antwort.errors import APIError, BadGatewayError, BadRequestError, RateLimitError, ServiceUnavailableError
-from antwort.testing import ScriptServer, running
+from antwort.testing import PrefixCache, ScriptServer, running
 from antwort.types import JSON
-from antwort.wire.responses import Usage
+from antwort.wire.responses import InputTokensDetails, Usage
 
 COUNT = 4
 AWAY = ServiceUnavailableError("The backend is down.", code=UNAVAILABLE)
@@ -28,31 +29,21 @@ AWAY = ServiceUnavailableError("The backend is down.", code=UNAVAILABLE)
 class CachingServer:
     """A model server that knows the beginnings of prompts that it has read, the latest of them."""
 
-    def __init__(self, name: str, *, room: int = 10_000) -> None:
+    def __init__(self, name: str, *, blocks: int = 10_000) -> None:
         self.name = name
-        self.read = self.known = 0
-        """Items that were read, and those of them that it knew."""
+        self.cache = PrefixCache(blocks)
         self.turns = 0
         self.away = False
-        self._room = room
-        self._cache: dict[tuple[str, ...], None] = {}
 
     async def run(self, request: ModelRequest, sink: TurnSink) -> None:
         await asyncio.sleep(0)
         if self.away:
             raise AWAY
         self.turns += 1
-        prompt = (request.instructions or "", *(str(item["content"]) for item in request.items))
-        beginnings = [prompt[:length] for length in range(1, len(prompt) + 1)]
-        self.read += len(beginnings)
-        self.known += sum(beginning in self._cache for beginning in beginnings)
-        for beginning in beginnings:
-            self._cache.pop(beginning, None)
-            self._cache[beginning] = None
-        while len(self._cache) > self._room:
-            del self._cache[next(iter(self._cache))]
-        sink.text(f"answer {len(prompt)}")
-        sink.usage(Usage(1, output_tokens=1, total_tokens=2))
+        instructions = {"role": "system", "content": request.instructions or ""}
+        tokens, cached = self.cache.take({"messages": [instructions, *request.items]})
+        sink.text("answer")
+        sink.usage(Usage(tokens, InputTokensDetails(cached), output_tokens=1, total_tokens=tokens + 1))
         sink.finish("stop")
 
     async def models(self) -> list[ModelInfo]:
@@ -89,7 +80,7 @@ async def converse(backend: Replicas, conversation: int, chance: random.Random, 
     """Ask turn after turn, each with all that was said before, as loops of agents do."""
     said: list[str] = []
     for number in range(turns):
-        said += [f"question {conversation}-{number}"]
+        said += [f"question {conversation}-{number} " + "that takes some words " * 5]
         notes = Notes()
         await backend.run(turn(*said), notes)
         said += [f"answer {number}"]
@@ -98,12 +89,11 @@ async def converse(backend: Replicas, conversation: int, chance: random.Random, 
 
 async def test_conversations_stay_where_their_beginning_is_known_and_are_spread_evenly() -> None:
     servers = [CachingServer(f"server-{number}") for number in range(COUNT)]
-    alone = [CachingServer("alone", room=10**9)]
+    alone = [CachingServer("alone", blocks=10**9)]
     for group in (servers, alone):
         backend, chance = replicas_of(*group), random.Random(1)
         await asyncio.gather(*(converse(backend, number, chance) for number in range(200)))
-    hits = sum(server.known for server in servers)
-    assert hits >= 0.95 * alone[0].known
+    assert sum(server.cache.cached for server in servers) >= 0.95 * alone[0].cache.cached > 0
     assert max(server.turns for server in servers) <= 1.25 * sum(server.turns for server in servers) / COUNT
 
 
@@ -196,6 +186,37 @@ async def test_all_are_tried_again_when_none_is_there() -> None:
     retries = Retries(2, sleep=clock.sleep, clock=clock, jitter=lambda _, high: high)
     await replicas_of(*servers, retries=retries).run(turn("hello"), Notes())
     assert clock.pauses == [0.5, 1.0]
+
+
+def test_each_replica_shows_whether_it_is_there_and_what_it_knew_of_its_prompts(tmp_path: Path) -> None:
+    caches = [PrefixCache(), PrefixCache()]
+    one, two = (ScriptServer(["Hello."] * 250, prefix_cache=cache) for cache in caches)
+    with contextlib.ExitStack() as opened:
+        for model in (one, two):
+            model.start()
+            opened.callback(model.stop)  # who is asked how often is up to hashes
+        backend = {"url": one.url, "replicas": [two.url, "http://127.0.0.1:9/v1"], "retries": 0}
+        config = Config.model_validate({"data_dir": tmp_path, "providers": {}, "backends": {"gpu": backend}})
+        with running(Antwort(config)) as server, httpx.Client(base_url=server.url, timeout=60.0) as client:
+            previous, answer = None, {}
+            for _ in range(6):
+                asked = {"model": "scripted", "input": "What is it? " * 20, "previous_response_id": previous}
+                answer = client.post("/v1/responses", json=asked).json()
+                previous = answer["id"]
+            usage = answer["usage"]
+            for number in range(200):
+                if client.get("/readyz").json()["backends"][0]["replicas"].get("gpu-3") == "away":
+                    break
+                client.post("/v1/responses", json={"model": "scripted", "input": f"Anybody {number}?"})
+            replicas = client.get("/readyz").json()["backends"][0]["replicas"]
+            metrics = client.get("/metrics").text
+    assert replicas == {"gpu": "ok", "gpu-2": "ok", "gpu-3": "away"}
+    assert usage["input_tokens_details"]["cached_tokens"] > usage["input_tokens"] / 2
+    for name, up, cache in (("gpu", "1.0", caches[0]), ("gpu-2", "1.0", caches[1]), ("gpu-3", "0.0", PrefixCache())):
+        assert f'antwort_backend_up{{backend="{name}"}} {up}' in metrics
+        counted = f'antwort_backend_prompt_tokens_total{{backend="{name}",cached='
+        assert f'{counted}"yes"}} {cache.cached}.0' in metrics
+        assert f'{counted}"no"}} {cache.read - cache.cached}.0' in metrics
 
 
 def test_the_replicas_of_a_backend_that_are_away_are_nobodys_error(tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from prometheus_client import Gauge
-
 from antwort.backends.base import AllowedTools, FileReading, ModelBackend, WithoutImages
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
 from antwort.backends.replicas import Replica, Replicas
@@ -101,7 +99,8 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
     """Build backends, each with retries, a breaker of its own and its fallback, in the order of the configuration."""
     queues = queues or Queues()
     servers = {name: _servers(name, config, queues) for name, config in configs.items() if not config.is_demo}
-    guarded: dict[str, ModelBackend] = {name: _guarded(name, found, configs[name]) for name, found in servers.items()}
+    guards = {name: _guards(found, configs[name]) for name, found in servers.items()}
+    guarded: dict[str, ModelBackend] = {name: _together(name, found, configs[name]) for name, found in guards.items()}
     guarded |= {name: AllowedTools(DemoBackend(name)) for name, config in configs.items() if config.is_demo}
     return [
         ModelRoute(
@@ -111,6 +110,7 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
             config.any_model or config.is_demo,
             servers[name][0].transport if name in servers else None,
             tuple(server.transport for server in servers.get(name, ())[1:]),
+            tuple(guards.get(name, ())),
             taken_parameters(config),
             _files_read(config, servers.get(name, ())),
             config.images,
@@ -138,15 +138,18 @@ def _servers(name: str, config: BackendConfig, queues: Queues) -> "Sequence[Remo
     return [_server(each, found, queues.named(f"backend {each}")) for each, found in places.items()]
 
 
-def _guarded(name: str, servers: "Sequence[RemoteBackend]", config: BackendConfig) -> ModelBackend:
-    retries = Retries(config.retries)
+def _guards(servers: "Sequence[RemoteBackend]", config: BackendConfig) -> Sequence[GuardedBackend]:
+    """Return the servers of a backend, each with its health."""
     if len(servers) == 1:
-        return GuardedBackend(_calling(servers[0], config), _breaker(servers[0]), retries)
+        return [GuardedBackend(_calling(servers[0], config), _breaker(servers[0]), Retries(config.retries))]
     urls = [config.url, *config.replicas]
-    replicas = [
-        Replica(_calling(server, config), _breaker(server), url) for server, url in zip(servers, urls, strict=True)
-    ]
-    return Replicas(name, replicas, retries)
+    return [Replica(_calling(server, config), _breaker(server), url) for server, url in zip(servers, urls, strict=True)]
+
+
+def _together(name: str, guards: Sequence[GuardedBackend], config: BackendConfig) -> ModelBackend:
+    """Return what looks like one server."""
+    replicas = [guard for guard in guards if isinstance(guard, Replica)]
+    return Replicas(name, replicas, Retries(config.retries)) if replicas else guards[0]
 
 
 def _breaker(server: "RemoteBackend") -> CircuitBreaker:
@@ -212,19 +215,38 @@ def is_demo(config: Config) -> bool:
     return all(entry.is_demo for entry in config.backends.values())
 
 
-def connections_gauge(metrics: Metrics, router: ModelRouter) -> Gauge:
-    """Return the gauge of connections to model servers, which counts those of a router."""
-    gauge = metrics.gauge(
-        "antwort_backend_connections",
-        "Requests to a model server that are under way, and those that wait because all its connections are in use.",
-        ["backend", "state"],
-    )
-    count_connections(gauge, router)
-    return gauge
+class BackendMetrics:
+    """Shows how each model server is: its connections, whether it is there, and what it knew of its prompts."""
+
+    def __init__(self, metrics: Metrics, router: ModelRouter) -> None:
+        self._connections = metrics.gauge(
+            "antwort_backend_connections",
+            "Requests to a model server that are under way, and those that wait because all connections are in use.",
+            ["backend", "state"],
+        )
+        self._up = metrics.gauge(
+            "antwort_backend_up",
+            "Whether a model server, or a replica of one, answers: 0 while requests to it are refused.",
+            ["backend"],
+        )
+        self._prompts = metrics.quick_counter(
+            "antwort_backend_prompt_tokens_total",
+            "Tokens of prompts, and whether the model server knew them from an earlier prompt, as far as it says.",
+            ["backend", "cached"],
+        )
+        self.show(router)
+
+    def show(self, router: ModelRouter) -> None:
+        """Show the servers of a router from now on."""
+        for transport in router.transports():
+            for state in ("in_use", "waiting"):
+                self._connections.labels(transport.name, state).set_function(partial(getattr, transport, state))
+        for guards in router.guards().values():
+            for guard in guards:
+                self._up.labels(guard.name).set_function(partial(_up, guard.breaker))
+                guard.prompts.cached = self._prompts.labels(guard.name, "yes")
+                guard.prompts.new = self._prompts.labels(guard.name, "no")
 
 
-def count_connections(gauge: Gauge, router: ModelRouter) -> None:
-    """Show how many requests to each model server are under way, and how many wait for a connection."""
-    for transport in router.transports():
-        for state in ("in_use", "waiting"):
-            gauge.labels(transport.name, state).set_function(partial(getattr, transport, state))
+def _up(breaker: CircuitBreaker) -> float:
+    return 0.0 if breaker.is_open else 1.0

@@ -78,6 +78,11 @@ class Replicas(BackendWrapper):
             await self._retries.sleep(pause)
             attempt += 1
 
+    @property
+    def replicas(self) -> Sequence[Replica]:
+        """All of them, in the order of the configuration."""
+        return self._replicas
+
     def order(self, request: ModelRequest) -> list[Replica]:
         """Return the replicas in the order in which they are asked for a turn."""
         beginning = beginning_of(request)

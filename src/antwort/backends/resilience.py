@@ -11,7 +11,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, field
 from msgspec.structs import replace
 from typing_extensions import override
 
@@ -26,6 +26,7 @@ from antwort.backends.errors import (
 )
 from antwort.concurrency.backoff import Backoff
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
+from antwort.observability.quick_metrics import CounterSeries
 from antwort.types import JSON
 from antwort.wire.responses import Usage
 
@@ -149,6 +150,8 @@ class WatchedSink(Struct, eq=False):
     listener: Callable[[], None] | None = None
     """What is called when the turn begins."""
     begun: bool = False
+    used: Usage | None = None
+    """What the last turn says that it has used."""
     _error: BaseException | None = None
     _flush_sink: Callable[[], bool] | None = None
 
@@ -156,6 +159,7 @@ class WatchedSink(Struct, eq=False):
         """Pass it on."""
         if not self.begun:
             self._begin()
+        self.used = turn.usage
         try:
             self._sink.whole_turn(turn)
         except BaseException as error:
@@ -238,6 +242,7 @@ class WatchedSink(Struct, eq=False):
         """Pass it on."""
         if not self.begun:
             self._begin()
+        self.used = usage
         try:
             self._sink.usage(usage)
         except BaseException as error:
@@ -290,7 +295,7 @@ def watched(sink: TurnSink, listener: Callable[[], None] | None = None) -> Watch
     """Watch a sink, once however many want to; the last listener is told."""
     if not isinstance(sink, WatchedSink):
         return WatchedSink(sink, listener)
-    sink.listener = listener
+    sink.listener, sink.used = listener, None
     return sink
 
 
@@ -330,6 +335,20 @@ class Retries:
 NO_RETRIES = Retries(0)
 
 
+class PromptTokens(Struct):
+    """Tokens of the prompts that a server has read, as far as it says."""
+
+    cached: CounterSeries = field(default_factory=CounterSeries)
+    """Those that it knew from an earlier prompt with the same beginning."""
+    new: CounterSeries = field(default_factory=CounterSeries)
+
+    def add(self, usage: Usage) -> None:
+        """Count those of a turn."""
+        cached = min(usage.input_tokens_details.cached_tokens, usage.input_tokens)
+        self.cached.value += cached
+        self.new.value += usage.input_tokens - cached
+
+
 class GuardedBackend(BackendWrapper):
     """Tries again while the answer has not begun, and refuses requests to a server that is away.
 
@@ -340,6 +359,7 @@ class GuardedBackend(BackendWrapper):
     def __init__(self, backend: ModelBackend, breaker: CircuitBreaker, retries: Retries = NO_RETRIES) -> None:
         super().__init__(backend)
         self.breaker = breaker
+        self.prompts = PromptTokens()
         self._on_begin = breaker.note_success
         self._retries = retries
 
@@ -369,6 +389,8 @@ class GuardedBackend(BackendWrapper):
             else:
                 if breaker.failures:
                     breaker.note_success()
+                if watch.used is not None:
+                    self.prompts.add(watch.used)
                 return
             await self._retries.sleep(pause)
             attempt += 1

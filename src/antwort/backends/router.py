@@ -13,6 +13,7 @@ from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.http.transport import Transport
 from antwort.backends.models import KnownModels, ModelNames, is_pattern
+from antwort.backends.resilience import GuardedBackend
 from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
 
 _ROOM_LASTS = 600.0
@@ -38,6 +39,8 @@ class ModelRoute(Struct, frozen=True):
     """The way to the server itself, for requests that are passed through as they are."""
     further: tuple[Transport, ...] = ()
     """The ways to its replicas."""
+    guards: tuple[GuardedBackend, ...] = ()
+    """The server itself and its replicas, each with its health, where there are servers."""
     parameters: frozenset[str] = frozenset()
     """Fields of a request beyond the API that it takes."""
     files: FileReading = "text"
@@ -270,6 +273,10 @@ class ModelRouter:
         """Return the ways to the servers themselves, where there are servers."""
         ways = [(route.transport, *route.further) for route in self._routes]
         return [way for of_route in ways for way in of_route if way is not None]
+
+    def guards(self) -> Mapping[str, Sequence[GuardedBackend]]:
+        """Return the servers with their health, by the backends that they belong to."""
+        return {route.backend.name: route.guards for route in self._routes if route.guards}
 
     async def close(self) -> None:
         """Give all connections back."""

@@ -154,6 +154,8 @@ def _lines(found: ServerStatus) -> Iterator[tuple[str, str]]:
         yield "model", found.model
     for backend in found.backends:
         yield "backend", f"{backend['name']}: {backend['state']}, models: {backend['models']}"
+        for name, state in (backend.get("replicas") or {}).items():
+            yield "replica", f"{name}: {state}"
     for service in found.services:
         yield "service", f"{service['provider']} {service['name']}: {service['state']}"
     if (figures := found.figures) is not None:

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from antwort.testing.linting.report import LintError, Violation
     from antwort.testing.part_contracts import BlobStoreContract, DialectContract, SandboxContract
     from antwort.testing.playback import Gate
+    from antwort.testing.prefix_cache import PrefixCache
     from antwort.testing.script import Call, Dialect, Failure, ScriptError, Turn, call, fail, matching, raw, turn
     from antwort.testing.script_server import ScriptServer
     from antwort.testing.scripted import ScriptedBackend
@@ -33,6 +34,7 @@ __all__ = [
     "Gate",
     "LintError",
     "LintedStream",
+    "PrefixCache",
     "ProviderContract",
     "RerankerContract",
     "RunningApp",
@@ -82,6 +84,7 @@ _HOME = {
         "raw",
         "turn",
     ),
+    "antwort.testing.prefix_cache": ("PrefixCache",),
     "antwort.testing.script_server": ("ScriptServer",),
     "antwort.testing.scripted": ("ScriptedBackend",),
     "antwort.testing.chat": ("count_words",),

@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import dataclasses
 import hashlib
 import json
 import re
@@ -17,14 +18,17 @@ from types import TracebackType
 from typing import Any, Literal, Self
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from antwort.errors import APIError, BadRequestError
 from antwort.server.http.serve import bind, url_of
 from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
 from antwort.testing.playback import Closed, Failed, TurnPiece, perform
+from antwort.testing.prefix_cache import PrefixCache
 from antwort.testing.script import Failure, Script, Turn
 from antwort.testing.script_file import read_script
 from antwort.types import JSON
+from antwort.wire.responses import InputTokensDetails
 
 # --- images: made up, and always the same for the same request -------------------------------------------------------
 
@@ -169,6 +173,7 @@ class ScriptServer:
         tokenizer: Literal["vllm", "llamacpp"] | None = None,
         context_window: int | None = None,
         streams_images: bool = True,
+        prefix_cache: PrefixCache | None = None,
         on_request: Callable[[str], None] | None = None,
         on_finished: Callable[[], None] | None = None,
     ) -> None:
@@ -191,6 +196,7 @@ class ScriptServer:
         self._models = tuple(models)
         self._tokenizers = Tokenizers(tokenizer, context_window)
         self._streams_images = streams_images
+        self._prefix_cache = prefix_cache
         self._address = (host, port)
         self._on_request = on_request or (lambda _line: None)
         self._on_finished = on_finished or (lambda: None)
@@ -350,6 +356,8 @@ class ScriptServer:
     async def _answer(self, request: web.Request, body: JSON, number: int, step: Turn) -> web.StreamResponse:
         if step.raw is not None:
             return await self._raw(request, step, step.raw)
+        if self._prefix_cache is not None:
+            step = _reading(step, *self._prefix_cache.take(body))
         writer = ChatWriter(step, number, body)
         try:
             async with contextlib.aclosing(perform(step)) as bursts:
@@ -373,6 +381,20 @@ class ScriptServer:
             await asyncio.sleep(0)
         await response.write_eof()
         return response
+
+
+def _reading(step: Turn, tokens: int, cached: int) -> Turn:
+    """Return a step that says how much it has read, if it says that at all."""
+    if step.usage is None:
+        return step
+    written = step.usage.output_tokens
+    usage = replace(
+        step.usage,
+        input_tokens=tokens,
+        input_tokens_details=InputTokensDetails(cached_tokens=cached),
+        total_tokens=tokens + written,
+    )
+    return dataclasses.replace(step, usage=usage)
 
 
 async def _body(request: web.Request) -> JSON:

@@ -60,7 +60,7 @@ class Health(Struct, kw_only=True):
     ]
 
 
-class BackendHealth(Struct, kw_only=True):
+class BackendHealth(Struct, kw_only=True, omit_defaults=True):
     """What a model server said when it was asked for its models last."""
 
     name: str
@@ -69,6 +69,10 @@ class BackendHealth(Struct, kw_only=True):
         Meta(description="Whether it gives its models, and else why not; `not_asked` before the first answer."),
     ]
     models: Annotated[int, Meta(description="How many models it has, as last known.")]
+    replicas: Annotated[
+        dict[str, Literal["ok", "away"]] | None,
+        Meta(description="Whether each of its replicas answers, if it has some."),
+    ] = None
 
 
 class ServiceHealth(Struct, kw_only=True):
@@ -195,7 +199,12 @@ class ServerEndpoints:
         """Tell whether the server can answer requests: it has started, is not stopping, and its store answers."""
         await self._readiness.check()
         backends = [
-            BackendHealth(name=finding.backend, state=finding.state, models=len(finding.models))
+            BackendHealth(
+                name=finding.backend,
+                state=finding.state,
+                models=len(finding.models),
+                replicas=self._replicas_of(finding.backend),
+            )
             for finding in self._models.last_findings()
         ]
         services = [
@@ -211,6 +220,12 @@ class ServerEndpoints:
             backends=backends,
             services=services,
         )
+
+    def _replicas_of(self, backend: str) -> dict[str, Literal["ok", "away"]] | None:
+        replicas = self._models.guards().get(backend, ())
+        if len(replicas) < 2:
+            return None
+        return {replica.name: "away" if replica.breaker.is_open else "ok" for replica in replicas}
 
     async def metrics(self, request: Request) -> Response:
         """Expose the metrics for Prometheus."""
