@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 from tests.support.compiled import compile_for_workers
 from tests.support.memory import memory_folder
+from tests.support.new_databases import start_with_tables
 from tests.support.postgres import (
     database_url,
     postgres_programs,
@@ -96,6 +97,7 @@ _made_once(httpx._transports.default)
 _made_once(httpx2._transports.default)
 
 start_warm()
+start_with_tables()
 
 # What is installed stays the same. To read it takes a tenth of what it takes to make an app, and there are thousands.
 _packages = installed.packages
