@@ -33,7 +33,7 @@ def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
 
     Of what is called poison only the function that ends the process is called. A tree asks, wants something approved,
     keeps a note, which it reads afterwards, and has leaves, which make one order each. What is slow ships one order,
-    who asks charges one meanwhile.
+    who asks charges one meanwhile. A program makes two orders, and what is remote asks another server for one.
     """
     messages = body["messages"]
     name = next(m["content"] for m in reversed(messages) if m["role"] == "user")
@@ -52,7 +52,12 @@ def turn_of(body: JSON) -> tuple[str, str, list[JSON]]:
         calls = [("ship", {"order": name})]
     elif not outputs and name.startswith("leaf"):
         calls = [("charge", {"order": name})]
-    elif name.startswith(("tree", "leaf", "slow", "ask")):
+    elif not outputs and name.startswith("program"):
+        orders = [f"print(await charge(order='{name}-{number}'))" for number in range(2)]
+        calls = [("run_program", {"code": "\n".join(orders)})]
+    elif not outputs and name.startswith("remote"):
+        calls = [("deliver", {"order": name})]
+    elif name.startswith(("tree", "leaf", "slow", "ask", "program", "remote")):
         return "Everything is there.", answer_to(outputs), []
     elif not outputs:
         calls = [("charge", {"order": f"{name}-1"}), ("look_up", {"key": f"{name}-a"}), ("look_up", {"key": "b"})]

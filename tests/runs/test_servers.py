@@ -1,4 +1,7 @@
-"""Several servers on one PostgreSQL, each with a data folder of its own, while some are killed, frozen and cut off."""
+"""Several servers on one PostgreSQL, each with a data folder of its own, while they are killed, frozen and cut off.
+
+One of them has a clock that is wrong, and the model server hangs and dies beside them.
+"""
 
 import asyncio
 import contextlib
@@ -13,11 +16,14 @@ from typing import Any, TypeVar
 
 import httpx
 import pytest
-from tests.runs import mutated
+from mcp.server.mcpserver import MCPServer
+from tests.providers.mcp.stage import McpServer, running_server
+from tests.runs import mutated, wrong_clock
+from tests.runs.cable import Cable
 from tests.runs.embedded import events_of
 from tests.runs.mutated import MUTATIONS
 from tests.runs.processes import ServerProcess
-from tests.runs.steady_model import steady_model
+from tests.runs.steady_model import ModelProcess, steady_model
 from tests.runs.test_kill_trees import ANSWERS, OVER, TOOLS, check
 from tests.support.postgres import PostgresServer
 
@@ -30,10 +36,14 @@ FULL = "ANTWORT_TEST_FULL" in os.environ
 ROUNDS = 20 if FULL else 2
 RUNS = 10
 """Runs that begin in each moment of a round."""
-KINDS = ("run", "tree", "run", "tree", "slow")
-"""Of these kinds: calls one after the other, agents with questions and approvals, a call that takes long."""
+KINDS = ("run", "tree", "program", "remote", "run", "tree", "slow")
+"""Of these kinds: calls one after the other, agents with questions and approvals, calls of a program and of an MCP
+server, a call that takes long."""
 LEASE = 2.0
 PATIENCE = 120.0
+AHEAD = 300
+"""Seconds that the clock of one server is wrong."""
+REQUESTED = [*TOOLS, {"type": "programmatic_tool_calling"}]
 KEY = "c2l4dGVlbiBieXRlcywgdHdpY2UsIGFzIGl0IG11c3Q="
 
 
@@ -50,12 +60,18 @@ class Cluster:
         patience: float = PATIENCE,
         count: int = 3,
         workers: int = 0,
+        remote: str | None = None,
     ) -> None:
-        """Make servers, and `workers` of them such that nobody asks, which do the work of the others."""
+        """Make servers, and `workers` of them such that nobody asks, which do the work of the others.
+
+        `remote` is an MCP server whose tools all of them offer.
+        """
         self._patience = patience
         self._asked = range(count - workers)
-        sections = {
-            "storage": {"url": url, "s3": {"bucket": "none", "endpoint": "http://127.0.0.1:9"}},
+        self.cables = [Cable(url) for _ in range(count)]
+        """The way of each to the database."""
+        sections: JSON = {
+            "storage": {"s3": {"bucket": "none", "endpoint": "http://127.0.0.1:9"}},
             "engine": {"max_takeovers": 10_000, "takeover_after": LEASE},
             "encryption": {"key": KEY},
         }
@@ -64,11 +80,17 @@ class Cluster:
             place = folder / f"server-{number}"
             place.mkdir()
             options: dict[str, Any] = {} if program is None else {"program": program}
+            if program is None and number == 1:
+                options = {"program": (wrong_clock.__file__, str(AHEAD))}
             if workers:
                 asked = number in self._asked
                 options |= {"command": "serve", "with_worker": False} if asked else {"command": "worker"}
-            providers = {"user": {"enabled": True}, "variables": {"enabled": True}}
-            self.servers.append(ServerProcess(place, model, providers=providers, sections=sections, **options))
+            providers: JSON = {name: {"enabled": True} for name in ("user", "variables", "programs")}
+            if remote is not None:
+                offered = {"url": remote, "offer": "always", "require_approval": "never"}
+                providers["mcp"] = {"enabled": True, "settings": {"servers": {"remote": offered}}}
+            own = {**sections, "storage": {**sections["storage"], "url": self.cables[number].url}}
+            self.servers.append(ServerProcess(place, model, providers=providers, sections=own, **options))
         self.alive: set[int] = set()
         self._clients: dict[int, httpx.AsyncClient] = {}
         self._before: list[httpx.AsyncClient] = []
@@ -77,6 +99,8 @@ class Cluster:
 
     async def start(self, *numbers: int) -> None:
         """Start servers."""
+        for number in numbers:
+            await self.cables[number].start()
         await asyncio.gather(*(asyncio.to_thread(self.servers[number].start) for number in numbers))
         for number in numbers:
             if number in self._clients:
@@ -96,6 +120,8 @@ class Cluster:
             with contextlib.suppress(AssertionError):
                 server.ask_to_stop(signal.SIGCONT)
             server.kill()
+        for cable in self.cables:
+            await cable.close()
 
     def spawn(self, work: Coroutine[Any, Any, T]) -> "asyncio.Task[T]":
         """Do something meanwhile, as long as there are servers."""
@@ -120,13 +146,22 @@ class Cluster:
             self.servers[number].ask_to_stop(signal.SIGCONT)
             self.alive.add(number)
 
+    @contextlib.asynccontextmanager
+    async def cut_off(self, number: int) -> AsyncIterator[None]:
+        """Cut one off from the database, for longer than its lease."""
+        self.alive.discard(number)
+        async with self.cables[number].cut():
+            await asyncio.sleep(2 * LEASE)
+            yield
+        self.alive.add(number)
+
     def any(self, chance: random.Random) -> httpx.AsyncClient:
         """Return a client of one that is alive."""
         return self._clients[chance.choice(sorted(self.alive.intersection(self._asked)))]
 
     async def accepted(self, name: str, chance: random.Random) -> str | None:
         """Ask one for a run; None if it did not get to tell its id."""
-        body = {"model": "steady", "input": name, "background": True, "tools": TOOLS}
+        body = {"model": "steady", "input": name, "background": True, "tools": REQUESTED}
         with contextlib.suppress(httpx.HTTPError):
             found = await self.any(chance).post("/v1/responses", json=body)
             assert found.status_code in {200, 503}, found.text
@@ -192,7 +227,13 @@ def check_line(response: JSON, name: str) -> None:
     """Check a run without agents: each of its calls has an output that the model was told once."""
     assert response["status"] == "completed", response
     text = response["output"][-1]["content"][0]["text"]
-    assert len(json.loads(text.removeprefix("It is done. "))) == (1 if name.startswith("slow") else 4)
+    told = json.loads(text.removeprefix("It is done. "))
+    assert len(told) == (1 if name.startswith(("slow", "program", "remote")) else 4)
+    if name.startswith("program"):
+        [output] = told.values()
+        assert output == f"charged {name}-0\ncharged {name}-1" or INTERRUPTED in output, output
+    if name.startswith("remote"):
+        assert set(told.values()) <= {f"delivered {name}", INTERRUPTED}, told
 
 
 @pytest.fixture(scope="module")
@@ -241,8 +282,8 @@ class Requests:
             assert INTERRUPTED not in json.dumps(response)
 
 
-async def suffer(cluster: Cluster, postgres: PostgresServer, rounds: int) -> None:
-    """Let servers die, freeze and lose the database while runs are under way, and check what becomes of these."""
+async def suffer(cluster: Cluster, postgres: PostgresServer, model: ModelProcess, rounds: int) -> None:
+    """Let servers die, freeze and lose the database or the model while runs are under way; check what these come to."""
     chance = random.Random(7)
     cluster.spawn(cluster.answer_all(chance))
     calm = Requests(cluster, chance, 0)
@@ -250,12 +291,18 @@ async def suffer(cluster: Cluster, postgres: PostgresServer, rounds: int) -> Non
     await calm.check_undisturbed()
     requests = Requests(cluster, chance, RUNS)
     for number in range(rounds):
-        dies, freezes, _ = chance.sample(range(3), 3)
+        dies, freezes, loses = chance.sample(range(3), 3)
         await requests.begin()
         await cluster.kill(dies)
         await requests.begin()
         async with cluster.frozen(freezes):
             await requests.begin()
+        model.freeze()
+        async with cluster.cut_off(loses):
+            model.thaw()
+            await requests.begin()
+            await asyncio.to_thread(model.kill)
+        await asyncio.to_thread(model.start)
         if number % 2:
             await asyncio.to_thread(postgres.stop, "immediate")
             await asyncio.sleep(LEASE)
@@ -270,31 +317,69 @@ async def suffer(cluster: Cluster, postgres: PostgresServer, rounds: int) -> Non
 def check_once(cluster: Cluster) -> None:
     """Check that nothing that is not to be repeated was done twice, on whichever servers."""
     executions = [server.executions() for server in cluster.servers]
-    once = {call for counts in executions for call in counts if call.endswith("_0") or "tree" in call}
+    once = {
+        call for counts in executions for call in counts if call.endswith("_0") or "tree" in call or "program" in call
+    }
     assert [call for call in once if sum(counts[call] for counts in executions) > 1] == []
 
 
+@pytest.fixture
+def mortal_model() -> Iterator[ModelProcess]:
+    """A model server that can be frozen and killed."""
+    process = ModelProcess()
+    try:
+        process.start()
+        yield process
+    finally:
+        process.close()
+
+
+@pytest.fixture(scope="module")
+def remote() -> Iterator[McpServer]:
+    """An MCP server that delivers orders, and notes each of them."""
+    delivered: list[str] = []
+    tools = MCPServer("delivery")
+
+    @tools.tool()
+    def deliver(order: str) -> str:
+        """Deliver an order. Twice would be expensive."""
+        delivered.append(order)
+        return f"delivered {order}"
+
+    with running_server(tools) as server:
+        server.calls = delivered
+        yield server
+
+
 async def test_every_run_ends_once_whatever_becomes_of_the_servers(
-    tmp_path: Path, model: str, ready_url: str, postgres_server: PostgresServer
+    tmp_path: Path, mortal_model: ModelProcess, remote: McpServer, ready_url: str, postgres_server: PostgresServer
 ) -> None:
-    cluster = Cluster(tmp_path, model, ready_url)
+    cluster = Cluster(tmp_path, mortal_model.url, ready_url, remote=remote.url)
     try:
         await cluster.start(0, 1, 2)
-        await suffer(cluster, postgres_server, ROUNDS)
+        await suffer(cluster, postgres_server, mortal_model, ROUNDS)
     finally:
         await cluster.close()
     check_once(cluster)
+    assert remote.calls
+    assert [order for order, count in Counter(remote.calls).items() if count > 1] == []
 
 
 @pytest.mark.parametrize("mutation", list(MUTATIONS)[: None if FULL else 1])
 async def test_a_broken_engine_is_found_out(
-    mutation: str, tmp_path: Path, model: str, ready_url: str, postgres_server: PostgresServer
+    mutation: str,
+    tmp_path: Path,
+    mortal_model: ModelProcess,
+    remote: McpServer,
+    ready_url: str,
+    postgres_server: PostgresServer,
 ) -> None:
-    cluster = Cluster(tmp_path, model, ready_url, program=(mutated.__file__, mutation), patience=30.0)
+    url, model = remote.url, mortal_model.url
+    cluster = Cluster(tmp_path, model, ready_url, remote=url, program=(mutated.__file__, mutation), patience=30.0)
     try:
         await cluster.start(0, 1, 2)  # one that does not start is not what is found out
         with pytest.raises((AssertionError, TimeoutError, KeyError)):
-            await suffer(cluster, postgres_server, 2)
+            await suffer(cluster, postgres_server, mortal_model, 2)
             check_once(cluster)
     finally:
         await cluster.close()
@@ -337,9 +422,11 @@ async def test_runs_that_wait_for_somebody_outlive_all_servers_and_go_on_anywher
     assert sum((server.executions() for server in cluster.servers), Counter()).most_common(1)[0][1] == 1
 
 
-async def test_workers_do_what_servers_have_accepted(tmp_path: Path, model: str, ready_url: str) -> None:
+async def test_workers_do_what_servers_have_accepted(
+    tmp_path: Path, model: str, remote: McpServer, ready_url: str
+) -> None:
     chance = random.Random(5)
-    cluster = Cluster(tmp_path, model, ready_url, count=4, workers=2)
+    cluster = Cluster(tmp_path, model, ready_url, count=4, workers=2, remote=remote.url)
     try:
         await cluster.start(0, 1)
         cluster.spawn(cluster.answer_all(chance))

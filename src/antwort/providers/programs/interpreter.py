@@ -134,19 +134,28 @@ class ProgramInterpreter:
     async def _started(self) -> "AsyncMonty":
         async with self._starting:
             if self._pool is None:
-                library = await asyncio.to_thread(monty)
-                self._launcher = self._launcher or _Launcher()
-                self._pool = await library.AsyncMonty(
-                    binary_path=self._launcher.path,
-                    max_processes=self.settings.processes,
-                    checkout_timeout=PATIENCE,
-                    request_timeout=self.settings.seconds + _GRACE,
-                    max_checkouts_per_worker=_CHECKOUTS,
-                ).__aenter__()
-                async with self._pool.checkout(limits=self._limits, script_name="program.py") as session:
-                    await session.feed_run(PRELUDE)
-                    self._fresh = await session.dump()
+                self._pool = await self._start()
             return self._pool
+
+    async def _start(self) -> "AsyncMonty":
+        """Start the processes, and take the state of a session in which nothing has happened yet."""
+        library = await asyncio.to_thread(monty)
+        self._launcher = self._launcher or _Launcher()
+        pool: AsyncMonty = await library.AsyncMonty(
+            binary_path=self._launcher.path,
+            max_processes=self.settings.processes,
+            checkout_timeout=PATIENCE,
+            request_timeout=self.settings.seconds + _GRACE,
+            max_checkouts_per_worker=_CHECKOUTS,
+        ).__aenter__()
+        try:
+            async with pool.checkout(limits=self._limits, script_name="program.py") as session:
+                await session.feed_run(PRELUDE)
+                self._fresh = await session.dump()
+        except BaseException:  # whoever has begun it has left, perhaps: the next one begins anew
+            await pool.__aexit__(None, None, None)
+            raise
+        return pool
 
     @property
     def _limits(self) -> "ResourceLimits":
