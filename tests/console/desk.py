@@ -1,7 +1,7 @@
 """Somebody in front of the console: a tab of a browser, and how one finds things there."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,11 +48,11 @@ class Desk:
 
 @contextlib.contextmanager
 def console(
-    tmp_path: Path, *steps: Turn | str, functions: Any = (), providers: Any = (), **sections: Any
+    tmp_path: Path, *steps: Turn | str, offered: Sequence[Callable[..., Any]] = (), **sections: Any
 ) -> Iterator[tuple[RunningApp, ScriptedBackend]]:
-    """Serve the app with a model that plays a script."""
+    """Serve the app with a model that plays a script, and functions of `offered`; the rest is the configuration."""
     config = Config.model_validate({"data_dir": tmp_path / "data", **sections})
     with ScriptedBackend(list(steps)) as model:
-        app = Antwort(config, backend=model, functions=functions, providers=providers)
+        app = Antwort(config, backend=model, functions=offered)
         with running(app) as server:
             yield server, model

@@ -71,8 +71,14 @@ def test_a_server_that_is_away_is_shown_as_such(tmp_path: Path, desk: Open) -> N
 
 
 def test_it_is_used_with_the_keyboard_alone(tmp_path: Path, desk: Open) -> None:
-    with console(tmp_path) as (server, _):
+    with console(tmp_path, "Hello.") as (server, _):
         tab = desk(server.url, "#/nowhere")
+        expect(tab.page.get_by_label("Message")).to_be_focused()
+        tab.page.keyboard.type("Hi")
+        tab.page.keyboard.press("Enter")
+        tab.sees("Hello.")
+        tab = desk(server.url, "#/server")
+        tab.sees("ready")
         tab.page.keyboard.press("Tab")
         expect(tab.page.get_by_role("link", name="Skip to the content")).to_be_focused()
         tab.page.keyboard.press("Enter")

@@ -19,17 +19,25 @@ from antwort.web.routes import Route
 FOLDER = Path(__file__).with_name("static")
 _PAGE = "index.html"
 FILES = (
+    "answer.js",
     "api.js",
     "app.js",
     "charts.js",
+    "chat.js",
+    "composer.js",
     "console.css",
     "dom.js",
     "icon.svg",
     "icons.js",
+    "items.js",
+    "markdown.js",
     "metrics.js",
+    "questions.js",
     "server.js",
+    "snippets.js",
     "store.js",
     "text.js",
+    "turn.js",
 )
 """What the page is made of, besides itself. They are named here so that nobody has to look for them at a start."""
 _KINDS = {

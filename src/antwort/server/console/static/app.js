@@ -4,15 +4,17 @@ import { json, login, useKey } from "./api.js";
 import { button, fill, h, View } from "./dom.js";
 import { icon } from "./icons.js";
 import { oneLine } from "./text.js";
+import "./chat.js";
 import "./server.js";
 
 /** @typedef {{name: string, tag: string, icon: Parameters<typeof icon>[0]}} Place */
 
 /** What there is, by the first word of the address. @type {Record<string, Place>} */
 const PLACES = {
+  chat: { name: "Chat", tag: "chat-view", icon: "chat" },
   server: { name: "Server", tag: "server-view", icon: "server" },
 };
-const FIRST = "server";
+const FIRST = "chat";
 const LOOKED = 10;
 
 /** The whole page. */

@@ -1,0 +1,64 @@
+"""The pictures in `docs/console.md`: with ANTWORT_SCREENSHOTS they are made anew, else they are there and are small."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.console.desk import Desk, console
+from tests.console.test_chat import find_page, over, say
+
+from antwort.testing import call, turn
+
+Open = Callable[..., Desk]
+ROOT = Path(__file__).parents[2]
+PICTURES = ROOT / "docs" / "images"
+MOST = 120_000
+MAKE = bool(os.environ.get("ANTWORT_SCREENSHOTS"))
+BASICS = {"basics": {"enabled": True, "offer": "always"}}
+LOOKS: dict[str, dict[str, Any]] = {
+    "light": {"color_scheme": "light"},
+    "dark": {"color_scheme": "dark"},
+    "phone": {"color_scheme": "light", "viewport": {"width": 390, "height": 800}, "device_scale_factor": 1.5},
+}
+TEA = """Tea is a **drink** made of the leaves of *Camellia sinensis* [1]. What is done with the leaves makes the kind:
+
+| Kind | Oxidised | Water | Minutes |
+|---|---|---|---|
+| Green | no | 80 °C | 2 |
+| Oolong | partly | 90 °C | 3 |
+| Black | fully | 95 °C | 4 |
+
+A cup takes 2 g of leaves, so 240 cups take `480 g`."""
+
+
+def keep(tab: Desk, name: str) -> None:
+    """Make a picture of what is seen."""
+    tab.page.evaluate("document.activeElement?.blur()")
+    picture = tab.page.screenshot(animations="disabled")
+    assert len(picture) < MOST
+    if MAKE:
+        (PICTURES / f"console-{name}.png").write_bytes(picture)
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_chat(tmp_path: Path, desk: Open, look: str) -> None:
+    calls = [call("find_page", topic="tea"), call("calculate", expression="240 * 2")]
+    steps = [
+        turn(calls=calls, reasoning="The user asks for kinds of tea, and for an amount."),
+        turn([TEA], usage=(412, 96)),
+    ]
+    with console(tmp_path, *steps, offered=[find_page], providers=BASICS) as (server, _):
+        tab = desk(server.url, **LOOKS[look])
+        say(tab, "Which kinds of tea are there, and how much is needed for 240 cups?")
+        over(tab)
+        keep(tab, f"chat-{look}")
+
+
+def test_every_picture_of_the_page_is_there_and_is_small() -> None:
+    named = re.findall(r"\(images/(console-[\w-]+\.png)\)", (ROOT / "docs" / "console.md").read_text(encoding="utf-8"))
+    assert sorted(named) == sorted(path.name for path in PICTURES.glob("console-*.png"))
+    assert named
+    assert [name for name in named if (PICTURES / name).stat().st_size > MOST] == []
