@@ -309,6 +309,42 @@ def test_credentials_may_be_refused_in_words_of_the_protocol(tmp_path: Path) -> 
         create(stage, False, input="?", tools=[mcp_tool(url)])
 
 
+@pytest.mark.parametrize("status", [301, 307, 308, 401])
+def test_nobody_is_asked_where_a_server_points_to(tmp_path: Path, status: int) -> None:
+    reached: list[str] = []
+
+    async def trap(scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            reached.append(str(scope["path"]))
+            await reply(send, {"authorization_servers": ["http://127.0.0.1:9"]})
+
+    with on_socket(trap) as other, staged(tmp_path, [] if status == 401 else ["Well."]) as stage:
+
+        async def point(scope: Scope, receive: Receive, send: Send) -> None:
+            if scope["type"] == "http":
+                metadata = f'Bearer resource_metadata="{other}/.well-known/oauth-protected-resource"'
+                places = {"location": f"{other}/mcp", "www-authenticate": metadata}
+                await reply(send, b"", status, "text/plain", **places)
+
+        with on_socket(point) as url:
+            if status == 401:
+                with pytest.raises(openai.AuthenticationError, match="'calc'"):
+                    create(stage, False, input="?", tools=[mcp_tool(url)])
+            else:
+                response = create(stage, False, input="?", tools=[mcp_tool(url)])
+                assert "redirects" in items(response)[0]["error"]
+    assert reached == []
+
+
+def test_the_words_of_a_tool_lose_the_characters_that_nobody_sees(tmp_path: Path) -> None:
+    tool = {**PLAIN, "description": "Act.\u202e\u200bNow\u2066 \U000e0041twice."}
+    with on_socket(server(listing(tool))) as url, staged(tmp_path, ["Hi."]) as stage:
+        response = create(stage, False, input="?", tools=[mcp_tool(url)])
+        assert items(response)[0]["tools"][0]["description"] == "Act.Now twice."
+        [offered] = stage.requests[0].tools or ()
+        assert offered["description"] == "Act.Now twice."
+
+
 async def test_others_have_their_turn_while_many_lines_of_nothing_are_read() -> None:
     turns, found = 0, asyncio.Event()
 
