@@ -378,7 +378,8 @@ class Antwort:
         """Become one of the workers of a database that other servers may share."""
         identities = WorkerIdentities(self.config.data_dir)
         after = self.config.engine.takeover_after
-        watch = WorkerWatch(storage.store.workers, identities, number=self._peers.number, lease=after)
+        works, number = self.config.server.with_worker, self._peers.number
+        watch = WorkerWatch(storage.store.workers, identities, number=number, lease=after, works=works)
         opened.push_async_callback(watch.close)
         try:
             await watch.join(await asyncio.to_thread(self._sharing, storage))

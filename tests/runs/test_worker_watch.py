@@ -44,10 +44,12 @@ class Team:
         self._folder = folder
         self.clock = Clock()
 
-    async def worker(self, folder: str, sharing: Sharing = NOTHING, *, lease: float = LEASE) -> WorkerWatch:
+    async def worker(
+        self, folder: str, sharing: Sharing = NOTHING, *, lease: float = LEASE, works: bool = True
+    ) -> WorkerWatch:
         """Let a worker join."""
         identities = WorkerIdentities(self._folder / folder)
-        watch = WorkerWatch(self._store.workers, identities, lease=lease, clock=self.clock)
+        watch = WorkerWatch(self._store.workers, identities, lease=lease, works=works, clock=self.clock)
         await watch.join(sharing)
         return watch
 
@@ -259,3 +261,12 @@ async def test_a_folder_that_cannot_be_written_gives_an_identity_by_chance(team:
     (tmp_path / "file").write_text("in the way")
     first, second = await team.worker("file/a"), await team.worker("file/a")
     assert first.own != second.own
+
+
+async def test_so_many_that_work_are_the_first_for_each_run(team: Team) -> None:
+    workers = [await team.worker(f"worker-{number}") for number in range(5)]
+    servers = [await team.worker(f"server-{number}", works=False) for number in range(5)]
+    await team.pass_time(BEAT, *workers, *servers)
+    asked = [[worker.is_among_the_first(f"resp_{number}", 3) for worker in workers] for number in range(100)]
+    assert {sum(of_run) for of_run in asked} == {3}
+    assert all(any(of_worker) for of_worker in zip(*asked, strict=True))

@@ -66,6 +66,8 @@ LOOK = 0.5
 """Seconds between two looks at a run that somebody else executes; mostly that one tells when there is something new."""
 _YIELD = 0.1
 """Seconds that a worker which is as busy as it may be leaves others to take a run; one with less to do leaves less."""
+_ASKED = 3
+"""Workers that try to take a run as soon as it is anybody's: if all did, it would cost as much as there are of them."""
 _ASKING = 5.0
 """Seconds that a run has to ask what somebody answers already."""
 _NEWS, _TAKEN, _READER, _READER_LEFT = "news", "taken", "reader", "reader left"
@@ -307,6 +309,8 @@ class LocalRuns:
             raise ValueError("no run is called so")
         if self._closing or response_id in self._tasks:
             return
+        if self._watch is not None and not self._watch.is_among_the_first(response_id, _ASKED):
+            return  # if those have no room, a look shows it
         self._waiting.add(UnfinishedRun(tenant, response_id, epoch, ""))
         if not self._tasks:
             self._begin_waiting()

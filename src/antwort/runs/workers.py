@@ -13,6 +13,7 @@ import secrets
 import socket
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from hashlib import blake2b
 
 import msgspec
 from msgspec import Struct
@@ -60,6 +61,7 @@ class WorkerWatch:
         *,
         number: int = 0,
         lease: float,
+        works: bool = True,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
@@ -67,6 +69,7 @@ class WorkerWatch:
         self._number = number
         self._instance = secrets.token_hex(8)
         self._lease = lease
+        self._works = works
         self._clock = clock
         self._sharing = Sharing()
         self._task: asyncio.Task[None] | None = None
@@ -88,6 +91,12 @@ class WorkerWatch:
     def leads(self) -> bool:
         """Tell whether this is the worker that does what one of all has to do; for a moment two may be."""
         return all(self.own <= row.id for row in self.others)
+
+    def is_among_the_first(self, name: str, count: int) -> bool:
+        """Tell whether this is one of so many that are the first to work on something, each on as much as others."""
+        ids = sorted([self.own, *(row.id for row in self.others if row.about.get("works", True))])
+        first = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "big")
+        return (ids.index(self.own) - first) % len(ids) < count
 
     async def join(self, sharing: Sharing) -> None:
         """Enter this worker; a ConfigError if one of another data folder is alive and they cannot share a database."""
@@ -193,6 +202,7 @@ class WorkerWatch:
             "version": antwort.__version__,
             "sharing": sharing,
             "lease": float(self._lease),
+            "works": self._works,
         }
         await self._store.join(self.own, self._instance, about)
 
