@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -60,7 +60,7 @@ class Health(Struct, kw_only=True):
     ]
 
 
-class BackendHealth(Struct, kw_only=True, omit_defaults=True):
+class BackendHealth(Struct, kw_only=True):
     """What a model server said when it was asked for its models last."""
 
     name: str
@@ -70,9 +70,9 @@ class BackendHealth(Struct, kw_only=True, omit_defaults=True):
     ]
     models: Annotated[int, Meta(description="How many models it has, as last known.")]
     replicas: Annotated[
-        dict[str, Literal["ok", "away"]] | None,
+        dict[str, Literal["ok", "away"]] | UnsetType,
         Meta(description="Whether each of its replicas answers, if it has some."),
-    ] = None
+    ] = UNSET
 
 
 class ServiceHealth(Struct, kw_only=True):
@@ -221,10 +221,10 @@ class ServerEndpoints:
             services=services,
         )
 
-    def _replicas_of(self, backend: str) -> dict[str, Literal["ok", "away"]] | None:
+    def _replicas_of(self, backend: str) -> dict[str, Literal["ok", "away"]] | UnsetType:
         replicas = self._models.guards().get(backend, ())
         if len(replicas) < 2:
-            return None
+            return UNSET
         return {replica.name: "away" if replica.breaker.is_open else "ok" for replica in replicas}
 
     async def metrics(self, request: Request) -> Response:
