@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import msgspec
+from msgspec.structs import replace
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 import antwort
@@ -51,6 +52,7 @@ from antwort.functions.discovery import (
 from antwort.functions.output import described
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
+from antwort.functions.switches import SWITCHES, Switches
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.observability.metrics import measure_queues
 from antwort.outbound import Outbound
@@ -140,6 +142,9 @@ class Antwort:
         self._refusals = Refusals(self._audit, self.config.observability.audit_refusals)
         try:
             self.registry = self._new_registry()
+            self._absent = replace(
+                self._absent, provider_off=self.registry.provider_off, tool_off=self.registry.tool_off
+            )
             self._register_all(factories or {}, functions, given, configured)
             self.agents = _profiles_of(made) | self.config.agents
             self._check_agents()
@@ -355,6 +360,8 @@ class Antwort:
         sealer = await asyncio.to_thread(self._sealer)
         given = partial(self._services, values=self.values, questions=questions, signer=sealer, files=self.files)
         await self.registry.start(lambda name: given(name, lasting, limits))
+        self.switches = await self._open_switches(store)
+        opened.push_async_callback(self.switches.close)
         self.engine = self._new_engine(store, sealer)
         self.runs = LocalRuns(
             self.engine,
@@ -387,6 +394,15 @@ class Antwort:
             where = given_at(self.loaded, "storage.url")
             raise ConfigError(f"the database cannot be written: {error.message}", where=where) from error
         return watch
+
+    async def _open_switches(self, store: Store) -> Switches:
+        """Take out of service what an operator has switched off, from now on as soon as one does."""
+        letters = filter(None, (self._peers, self._letters))
+        switches = Switches(store.records(SWITCHES), self.registry.switch, self._audit, letters)
+        await switches.open()
+        if self._watch is not None:
+            self._watch.look_also(switches.look)
+        return switches
 
     def _leads(self) -> bool:
         """Tell whether this worker does what one of all on the database has to do."""
@@ -575,6 +591,7 @@ class Antwort:
             router=self.router,
             absent=self._absent,
             redactor=self.redactor,
+            switches=self.switches,
             bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 

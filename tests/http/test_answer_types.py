@@ -46,6 +46,9 @@ class Session:
         question = {"role": "user", "content": "Hi"}
         for path in ("/", "/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/v1/providers"):
             self.ask(f"GET {path}")
+        for state in ("disable", "enable"):
+            self.ask(f"POST /v1/functions/{{function_name}}/{state}", function_name="double")
+            self.ask(f"POST /v1/providers/{{provider_name}}/{state}", provider_name="custom")
         self.ask("POST /mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
         model = self.ask("GET /v1/models")["data"][0]["id"]
         self.ask("GET /v1/models/{model}", model=model)

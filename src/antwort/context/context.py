@@ -30,6 +30,7 @@ CONVERSATIONS_WRITE = "conversations:write"
 FUNCTIONS_CALL = "functions:call"
 METRICS = "metrics"
 ADMIN = "admin"
+ADMIN_WRITE = "admin:write"
 
 OWN_SCOPES: Mapping[str, str] = {
     RESPONSES_READ: "fetch, list and continue stored responses",
@@ -41,6 +42,7 @@ OWN_SCOPES: Mapping[str, str] = {
     FUNCTIONS_CALL: "let models call the functions of the server, and list them",
     METRICS: "read the metrics, where they are protected",
     ADMIN: "see how the server is set up",
+    ADMIN_WRITE: "enable and disable providers and functions",
 }
 """The scopes of the API itself, and what each opens."""
 

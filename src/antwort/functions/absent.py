@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.errors import ConfigError, NotFoundError, ServiceUnavailableError
+from antwort.functions.switches import SwitchedOff
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +59,10 @@ class SleepingProviders:
         """Which ones still sleep."""
         return sorted({*self._declared.paths.values(), *self._declared.tools.values()})
 
+    def with_tool(self, tool: str) -> str | None:
+        """Return the provider that has a type of tools, or a function that is called like it, if one has."""
+        return self._declared.tools.get(tool)
+
     @property
     def tools(self) -> list[str]:
         """The types of hosted tools that they have."""
@@ -93,22 +98,42 @@ class SleepingProviders:
             await start.close()
 
 
+def _not_off(_: str) -> None:
+    """Say that nothing is switched off."""
+
+
 class AbsentProviders(Struct, frozen=True):
-    """What the providers that are not there declare to answer."""
+    """What the providers that are not there declare to answer, and what operators have switched off."""
 
     disabled: Declared = Declared()
     """Installed, and not enabled: who asks for what they have is told so."""
     asleep: SleepingProviders | None = None
+    provider_off: Callable[[str], SwitchedOff | None] = _not_off
+    """Tells whether a provider is switched off, whether it sleeps or not."""
+    tool_off: Callable[[str], SwitchedOff | None] = _not_off
+    """Tells whether a type of tools, or a function, of a provider that does not sleep is switched off."""
 
     def asleep_at(self, path: str) -> Callable[[], Coroutine[Any, Any, None]] | None:
-        """Return what wakes the sleeping provider that has a path; None if none has it."""
+        """Return what wakes the sleeping provider that has a path; None if none has it.
+
+        If it is switched off, a ServiceUnavailableError says so.
+        """
         name = None if self.asleep is None else self.asleep.at(path)
-        return None if self.asleep is None or name is None else partial(self.asleep.wake, name)
+        if self.asleep is None or name is None:
+            return None
+        if (off := self.provider_off(name)) is not None:
+            raise off.refusal(path)
+        return partial(self.asleep.wake, name)
 
     def check_tool(self, kind: str) -> None:
         """Raise ProviderAsleepError if a sleeping provider has a type of tools, or a function of that name."""
-        if self.asleep is not None:
+        if self.asleep is not None and self.why_off(kind) is None:
             self.asleep.check_tool(kind)
+
+    def why_off(self, kind: str) -> SwitchedOff | None:
+        """Return why nobody has a type of tools, or a function of that name, if an operator has switched it off."""
+        name = None if self.asleep is None else self.asleep.with_tool(kind)
+        return self.tool_off(kind) if name is None else self.provider_off(name)
 
     def no_path(self, path: str) -> NotFoundError | None:
         """Return the error for a path that a provider has that is not enabled; None if none has it."""
@@ -123,6 +148,8 @@ class AbsentProviders(Struct, frozen=True):
 
     def tool_cure(self, kind: str) -> str:
         """Return what an operator can do about a type of tools that nobody has."""
+        if (off := self.why_off(kind)) is not None:
+            return f"can {off.cure}"
         name = self.disabled.tools.get(kind)
         if name is None:
             return "can enable a provider that has them (`providers` in antwort.yaml, docs/configuration.md)"

@@ -16,6 +16,7 @@ from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Agent, Context
 from antwort.functions.provider import FunctionProvider
 from antwort.functions.spec import FunctionSpec, Scope
+from antwort.functions.switches import SwitchedOff
 from antwort.observability import AuditLog
 from antwort.observability.quick_metrics import CounterSeries, QuickCounter, QuickHistogram
 from antwort.observability.spans import Attribute
@@ -199,6 +200,8 @@ class RegisteredFunction:
     enabled: bool = True
     """False while the function was taken out of service by itself."""
     provider_enabled: bool = True
+    off: SwitchedOff | None = None
+    """That an operator has taken it out of service, or its provider."""
     ready: bool = True
     """False while the provider has a lifespan that was not entered yet."""
     shadowed_by: str | None = None
@@ -212,7 +215,7 @@ class RegisteredFunction:
     @property
     def in_service(self) -> bool:
         """Tell whether neither the function nor its provider is disabled."""
-        return self.enabled and self.provider_enabled
+        return self.enabled and self.provider_enabled and self.off is None
 
 
 def permits(spec: FunctionSpec, agent: Agent) -> bool:

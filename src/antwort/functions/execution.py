@@ -395,6 +395,10 @@ class Execution:
 
 
 def _unavailable(entry: RegisteredFunction) -> FunctionUnavailableError:
+    if entry.off is not None:
+        return FunctionUnavailableError(
+            f"{entry.spec.name} is not available: the operator of this server has disabled it. Go on without it."
+        )
     return FunctionUnavailableError(f"{entry.spec.name} is not available at the moment; go on without it.")
 
 

@@ -18,6 +18,7 @@ from antwort.context.http_client import HttpClient
 from antwort.errors import PermissionDeniedError
 from antwort.functions.metrics import FunctionMetrics
 from antwort.functions.output import Stop, answer_text, may_take_long
+from antwort.functions.switches import SwitchedOff
 from antwort.web.answers import as_api_error, error_response, json_response
 from antwort.web.requests import DENIED, EXCHANGE, REQUEST_ID, ROUTE, authenticated, authorize, method_label
 from antwort.web.routes import Match, Route, RouteTable, no_route
@@ -29,6 +30,12 @@ class _Mounted(Struct, frozen=True):
     provider: str
     route: Route
     enabled: bool
+    off: SwitchedOff | None
+
+    def check_enabled(self) -> None:
+        """Raise a ServiceUnavailableError if an operator has switched the provider off."""
+        if self.off is not None:
+            raise self.off.refusal(str(self.route))
 
     @property
     def method(self) -> str:
@@ -50,12 +57,15 @@ class ProviderRoutes:
         self._http = http
         self._tables: list[RouteTable[_Mounted]] = []
 
-    def mount(self, providers: Iterable[tuple[str, Iterable[Route], bool]]) -> None:
-        """Replace what is served: for each provider its name, its routes, and whether it is enabled.
+    def mount(self, providers: Iterable[tuple[str, Iterable[Route], bool, SwitchedOff | None]]) -> None:
+        """Replace what is served: for each provider its name, its routes, and whether it is enabled, or switched off.
 
         Providers are asked in this order: the first wins, also where patterns overlap, and also while it is disabled.
+        The routes of one that an operator has switched off are there, and say so.
         """
-        self._tables = [RouteTable(_Mounted(name, route, on) for route in group) for name, group, on in providers]
+        self._tables = [
+            RouteTable(_Mounted(name, route, on, off) for route in group) for name, group, on, off in providers
+        ]
 
     def _find(self, method: str, path: str) -> Match[_Mounted] | None:
         found = next(filter(None, (table.find(method, path) for table in self._tables)), None)
@@ -130,6 +140,7 @@ class ProviderRoutes:
             context = authenticated(scope)
             # One that declares none has the provider's name: who may do little must not do this by an oversight.
             authorize(context, mounted.route.scope or mounted.provider)
+            mounted.check_enabled()
             threads = self._threads(mounted.provider)  # its own: those that are stuck are stuck for nobody else
             result = await mounted.route.call(context.reaching(self._http), Request(scope, receive), threads)
             if may_take_long(result) and not isinstance(result, Response):

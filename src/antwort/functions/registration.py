@@ -19,6 +19,7 @@ from antwort.functions.provider import FunctionProvider, Provider
 from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import Effect, FunctionSpec, Offer
+from antwort.functions.switches import SwitchedOff
 from antwort.observability import Metrics, Redactor
 from antwort.web.routes import Route, Routed, answers_the_same, clashes
 
@@ -40,6 +41,8 @@ class Registration(Struct, eq=False):
     found: tuple[RegisteredFunction, ...] = ()
     """Those of its entries that it has found while it was running."""
     enabled: bool = True
+    off: SwitchedOff | None = None
+    """That an operator has taken it out of service."""
     started: bool = False
     closed: bool = False
     lifetime: Lifetime | None = None
@@ -49,6 +52,11 @@ class Registration(Struct, eq=False):
     def name(self) -> str:
         """The provider's name."""
         return self.provider.name
+
+    @property
+    def in_service(self) -> bool:
+        """Tell whether neither the program nor an operator has disabled it."""
+        return self.enabled and self.off is None
 
     def lose(self) -> None:
         """Take its functions out of reach: what they need is gone."""

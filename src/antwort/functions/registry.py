@@ -44,6 +44,7 @@ from antwort.functions.results import ToolResult
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import (
     OFFERS,
+    Effect,
     FunctionOptions,
     FunctionSpec,
     Offer,
@@ -53,6 +54,7 @@ from antwort.functions.spec import (
     check_options,
     tool_definition,
 )
+from antwort.functions.switches import NONE_SWITCHED, Switched, SwitchedOff
 from antwort.observability import AuditLog, Metrics, Redactor, Tracer
 from antwort.web.routes import Route, Routed
 
@@ -136,6 +138,7 @@ class FunctionRegistry(ToolExecutor):
         self._offered: builtins.list[FunctionSpec] = []
         self.tools_version = 0
         """Changes with what is offered."""
+        self._switched = NONE_SWITCHED
         self._reserved: tuple[Routed, ...] = ()
         self._http = ProviderRoutes(self._function_metrics, self._execution.threads, http)
 
@@ -313,6 +316,7 @@ class FunctionRegistry(ToolExecutor):
         self._announce()
 
     def _insert(self, entry: RegisteredFunction) -> None:
+        entry.off = self._function_off(entry)
         winner = self._entries.setdefault(entry.spec.name, entry)
         entry.shadowed_by = None if winner is entry else winner.provider.name
         if winner is entry and entry.spec.hosted:
@@ -324,7 +328,9 @@ class FunctionRegistry(ToolExecutor):
     def _announce(self) -> None:
         """Let others see what is offered now."""
         self.tools_version += 1
-        self._http.mount((r.name, r.routes, r.enabled) for r in self._registrations.values())
+        for name, registration in self._registrations.items():
+            registration.off = self._switched.providers.get(name)
+        self._http.mount((r.name, r.routes, r.enabled, r.off) for r in self._registrations.values())
 
     # --- enabling and disabling --------------------------------------------------------------------------------------
 
@@ -335,6 +341,29 @@ class FunctionRegistry(ToolExecutor):
     def enable(self, name: str) -> None:
         """Put a provider, or one function, back into service."""
         self._switch(name, enabled=True)
+
+    def switch(self, switched: Switched) -> None:
+        """Take out of service what an operator has switched off, now or once it is registered, and put the rest back.
+
+        What ends a sub-agent stays: those that are at work need it.
+        """
+        self._switched = switched
+        self._resolve()
+
+    def provider_off(self, name: str) -> SwitchedOff | None:
+        """Tell whether an operator has switched a provider off, registered or not."""
+        return self._switched.providers.get(name)
+
+    def tool_off(self, tool: str) -> SwitchedOff | None:
+        """Tell whether nobody answers a type of hosted tools, or a function's name, as an operator wants it so."""
+        entry = self._types.get(tool) or self._entries.get(tool)
+        return None if entry is None else entry.off
+
+    def _function_off(self, entry: RegisteredFunction) -> SwitchedOff | None:
+        if entry.spec.effect is Effect.END_AGENT:
+            return None
+        switched = self._switched
+        return switched.providers.get(entry.provider.name) or switched.functions.get(entry.spec.name)
 
     def offer_on_request(self, name: str) -> None:
         """Offer the functions of a provider from now on only to requests that name them."""

@@ -77,6 +77,7 @@ class WorkerWatch:
         self._rows: dict[str, WorkerRow] = {}
         self._since: dict[str, tuple[int, float]] = {}
         """What was seen last of each worker, and since when it has been so; -1 of one that is not entered."""
+        self._also: list[Callable[[], Awaitable[None]]] = []
         self._left: Collection[str] = ()
         """Who was in the same data folder and is so no longer."""
         self.own = ""
@@ -163,6 +164,10 @@ class WorkerWatch:
         """Watch in a task, which looks as often as it beats, each time by `look_after`."""
         self._task = asyncio.get_running_loop().create_task(self._watch(look_after), name="the watch over workers")
 
+    def look_also(self, look: Callable[[], Awaitable[None]]) -> None:
+        """Have something else looked at in the store as well, as often."""
+        self._also.append(look)
+
     async def close(self) -> None:
         """End, and let others go on with what this one had."""
         task, self._task = self._task, None
@@ -181,8 +186,16 @@ class WorkerWatch:
                 await look_after()
             except StoreUnavailableError as error:
                 logger.warning("workers that may be gone wait for the store: %s", error.message)
+                continue
             except Exception:
                 logger.exception("what workers that are gone have left could not be taken over")
+            for look in self._also:
+                try:
+                    await look()
+                except StoreUnavailableError as error:
+                    logger.warning("what others have changed is looked up later: %s", error.message)
+                except Exception:
+                    logger.exception("what others have changed could not be looked up")
 
     def _lease_of(self, worker: str) -> float:
         """Return how long a worker may stand still: it beats as often as its own configuration has it."""

@@ -10,10 +10,12 @@ from antwort.config import Config
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
+from antwort.functions.switches import Switches
 from antwort.observability import Metrics, MetricsPage, Redactor
 from antwort.runs.local import LocalRuns
 from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
+from antwort.server.api.functions import FunctionEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.api.runs import RunEndpoints
@@ -28,6 +30,7 @@ from antwort.server.observation import Observation, Refusals, TraceMiddleware
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
+from antwort.web.routes import AsgiRoute, Route
 
 
 class Parts(Struct, frozen=True):
@@ -48,27 +51,13 @@ class Parts(Struct, frozen=True):
     bodies: BodyBudget
     absent: AbsentProviders
     redactor: Redactor
+    switches: Switches
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
     """Build the HTTP app: the routes of the API and of providers, behind the gate."""
     server, engine = parts.config.server, parts.engine
-    api = [
-        *ResponseEndpoints(engine, parts.runs).routes(),
-        *RunEndpoints(engine, parts.runs).routes(),
-        *TraceEndpoints(engine, parts.redactor).routes(),
-        *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
-        *ModelEndpoints(parts.router).routes(),
-        *Passthrough(
-            parts.router,
-            parts.metrics,
-            engine.tracer,
-            engine.large_work,
-            engine.check_url,
-            max_values=server.max_values,
-            deadline=parts.config.engine.deadline,
-        ).routes(),
-    ]
+    api = _api_routes(parts)
     jwt, tokens = parts.config.auth.jwt, None
     if server.mcp.enabled:
         api += _mcp_endpoint(parts).routes()
@@ -102,6 +91,28 @@ def build_asgi(parts: Parts) -> ASGIApp:
         AllowedPages.of(server.cors_origins),
     )
     return TraceMiddleware(gate, engine.tracer) if parts.config.observability.tracing else gate
+
+
+def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
+    """Return the routes of the API, but for those of the server itself."""
+    engine = parts.engine
+    return [
+        *ResponseEndpoints(engine, parts.runs).routes(),
+        *RunEndpoints(engine, parts.runs).routes(),
+        *TraceEndpoints(engine, parts.redactor).routes(),
+        *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
+        *ModelEndpoints(parts.router).routes(),
+        *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),
+        *Passthrough(
+            parts.router,
+            parts.metrics,
+            engine.tracer,
+            engine.large_work,
+            engine.check_url,
+            max_values=parts.config.server.max_values,
+            deadline=parts.config.engine.deadline,
+        ).routes(),
+    ]
 
 
 def _mcp_endpoint(parts: Parts) -> McpEndpoint:

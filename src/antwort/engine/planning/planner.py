@@ -341,14 +341,16 @@ class Planner:
         if work is None:
             ctx = Context(record.tenant, record.subject, frozenset(record.extra.get("scopes", ())))
             shown = msgspec.convert(record.extra.get("shown", {}), Shown)
-            plan = self._decide(create, ctx, record.id, shown, changes=[*_changes(history), *_changes(new)])
+            changes = [*_changes(history), *_changes(new)]
+            plan = self._decide(create, ctx, record.id, shown, changes=changes, again=True)
             run_id = record.run_id or record.id
             plan = replace(plan, ctx=plan.ctx.with_(run_id=run_id, agent_id=run_id))
             await self._count_spent(plan, run_id)
         else:
             ctx = work.parent.ctx
             work = replace(work, task=msgspec.convert(record.extra["task"], AgentTask))
-            plan = self._decide(create, ctx, record.id, work.parent.shown, work, changes=_changes(history))
+            shown, changes = work.parent.shown, _changes(history)
+            plan = self._decide(create, ctx, record.id, shown, work, changes=changes, again=True)
         profile = record.extra.get("profile")
         if plan.profile != profile:
             raise BadRequestError(f"The agent '{profile or plan.profile}' is not what it was when the run began.")
@@ -413,10 +415,12 @@ class Planner:
         *,
         text: str | None = None,
         changes: Sequence[tuple[str, JSON]] = (),
+        again: bool = False,
     ) -> Plan:
         """Return what a request decides by itself, whatever came before it, as a plan that reads a text or nothing.
 
-        `changes` are the items that bring tools, or change settings, with the parameters that have them.
+        `changes` are the items that bring tools, or change settings, with the parameters that have them. One that is
+        decided `again` is not refused for what was switched off since.
         """
         check_parameters(create, most_tools=self._max_tools, beyond=self._models.parameters)
         if changes:
@@ -439,7 +443,7 @@ class Planner:
             toolset = Toolset()
         else:
             waits = response.background
-            toolset = self._toolsets.build(tools, ctx, wanted, waits=waits, listed=listed, brought=brought)
+            toolset = self._toolsets.build(tools, ctx, wanted, waits=waits, listed=listed, brought=brought, again=again)
         if changes and (toolset.deferred or toolset.unopened):
             toolset = _with_found(toolset, found_keys(item for _, item in changes))
         choice = _choose(create, toolset, response, implied, listed=listed)

@@ -284,6 +284,10 @@ class UnavailableToolError(BadRequestError):
     """Nobody has a tool that a request names."""
 
 
+class DisabledToolError(UnavailableToolError):
+    """An operator has switched off what a request names."""
+
+
 class NamedTools:
     """The tools that a request names, as far as they are read."""
 
@@ -345,6 +349,8 @@ class NamedTools:
             echo = _function_echo(definition)
             self._echo.append(echo if callers is None else {**echo, "allowed_callers": tool["allowed_callers"]})
         else:
+            if tool.get("parameters") is None:
+                self._check_enabled(name, param)
             if tool.keys() <= _NAMING:
                 self._absent.check_tool(name)
                 if self._compared < _MOST_SLIPS:
@@ -356,6 +362,15 @@ class NamedTools:
             self._echo.append(tool if definition is tool else _function_echo(tool))
         if tool.get("defer_loading"):
             self._deferred[name] = self._targets[name].definition if ours is not None else tool
+
+    def _check_enabled(self, name: str, param: str) -> None:
+        """Refuse a function of ours that is switched off: nobody would answer it."""
+        if (off := self._absent.why_off(name)) is not None:
+            raise DisabledToolError(
+                f"The function '{name}' is disabled. The operator of this server can {off.cure}.",
+                param=f"{param}.name",
+                code="unsupported_tool",
+            )
 
     def add_besides(self, tool: JSON, param: str) -> None:
         """Read a tool that an item of the input brings: the response does not repeat it."""
@@ -390,7 +405,8 @@ class NamedTools:
         if found is None or found.spec.hosted is None:
             self._absent.check_tool(kind)
             available = ", ".join(sorted({*CLIENT_TYPES, *self._offer.by_type}))
-            raise UnavailableToolError(
+            error = UnavailableToolError if self._absent.why_off(kind) is None else DisabledToolError
+            raise error(
                 f"Tools of type '{kind}' are not available here; available: {available}. The operator of this server "
                 f"{self._absent.tool_cure(kind)}, or have them left out (`engine.unavailable_tools: ignore`).",
                 param=f"{param}.type",

@@ -14,6 +14,7 @@ from antwort.context import Agent, Context
 from antwort.context.context import EVERYTHING, FUNCTIONS_CALL
 from antwort.engine.tools.deferred import Deferral, DeferredFunctions, deferred_names
 from antwort.engine.tools.targets import (
+    DisabledToolError,
     NamedTools,
     Offer,
     OfferKey,
@@ -182,8 +183,9 @@ class ToolsetBuilder:
         waits: bool = False,
         listed: bool = False,
         brought: Sequence[Brought] = (),
+        again: bool = False,
     ) -> Toolset:
-        """Return the functions of a request.
+        """Return the functions of a request; what was switched off since is left out if it was built before.
 
         A request with a list of tools, as `listed` says, even an empty one, says with it which hosted types it wants:
         functions that answer others are not offered besides. What an agent's profile names is offered all the same.
@@ -203,8 +205,8 @@ class ToolsetBuilder:
         permitted = ctx.grants(FUNCTIONS_CALL)
         withheld = _withheld(offer, ctx) if offer.scoped and EVERYTHING not in ctx.scopes else _NONE_HIDDEN
         hidden = offer.hosted if listed and wanted is None else _NONE_HIDDEN
-        if brought:
-            return self._named(offer, tools, wanted, ctx, hidden, waits=waits, brought=brought)
+        if any((brought, again)):  # neither is ever the same again
+            return self._named(offer, tools, wanted, ctx, hidden, waits=waits, brought=brought, again=again)
         if not tools:
             hidden = hidden | withheld if withheld else hidden
             return self._unnamed(offer, (wanted, hidden, waits), ctx.agent) if permitted else Toolset()
@@ -227,6 +229,7 @@ class ToolsetBuilder:
         *,
         waits: bool,
         brought: Sequence[Brought] = (),
+        again: bool = False,
     ) -> Toolset:
         """Return what a request names, and what it has besides; `hidden` are functions that it has only by name."""
         permitted = ctx.grants(FUNCTIONS_CALL)
@@ -241,8 +244,8 @@ class ToolsetBuilder:
                     ctx.require(scope, param=param, purpose=f"to use '{ours.spec.name}'")
             try:
                 (named.add if number < own else named.add_besides)(tool, param)
-            except UnavailableToolError:
-                if not self._ignores_unavailable:
+            except UnavailableToolError as error:
+                if not (self._ignores_unavailable or (again and isinstance(error, DisabledToolError))):
                     raise
         named.add_hosted()
         if permitted:

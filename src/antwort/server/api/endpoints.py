@@ -14,7 +14,7 @@ from antwort.backends import ModelInfo, ModelRouter
 from antwort.backends.findings import State
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
-from antwort.context.context import ADMIN, FUNCTIONS_CALL, METRICS, RESPONSES_WRITE
+from antwort.context.context import METRICS, RESPONSES_WRITE
 from antwort.errors import NotFoundError
 from antwort.functions import FunctionRegistry, Provider
 from antwort.lazy_imports import imported_on_use
@@ -96,43 +96,6 @@ class Readiness(Health, kw_only=True):
     ]
 
 
-class FunctionInfo(Struct, kw_only=True):
-    """A function in service."""
-
-    object: Literal["function"] = "function"
-    name: str
-    description: str
-    provider: str
-    scope: str
-    parameters: dict[str, Any]
-    tool_types: list[str]
-
-
-class FunctionList(Struct, kw_only=True):
-    """The functions in service, in the order of registration."""
-
-    object: Literal["list"] = "list"
-    data: list[FunctionInfo]
-
-
-class ProviderInfo(Struct, kw_only=True):
-    """A provider and what it brings."""
-
-    object: Literal["provider"] = "provider"
-    name: str
-    enabled: bool
-    offer: str
-    functions: list[str]
-    routes: list[str]
-
-
-class ProviderList(Struct, kw_only=True):
-    """The providers, in the order of registration."""
-
-    object: Literal["list"] = "list"
-    data: list[ProviderInfo]
-
-
 class ServerEndpoints:
     """Handlers and their routes."""
 
@@ -182,8 +145,6 @@ class ServerEndpoints:
                 examples=examples.METRICS,
             ),
             Route("GET", "/openapi.json", self.openapi, returns=dict[str, Any], examples=examples.OPENAPI),
-            Route("GET", "/v1/functions", self.list_functions, scope=FUNCTIONS_CALL, examples=examples.FUNCTIONS),
-            Route("GET", "/v1/providers", self.list_providers, scope=ADMIN, examples=examples.PROVIDERS),
             *self._api,
         ]
 
@@ -210,7 +171,7 @@ class ServerEndpoints:
         services = [
             ServiceHealth(provider=known.name, name=name, state="ok" if is_there else "away")
             for known in self._registry.registrations()
-            if known.enabled and isinstance(known.provider, Provider) and known.started
+            if known.in_service and isinstance(known.provider, Provider) and known.started
             for name, is_there in known.provider.service_health.items()
         ]
         return Readiness(
@@ -241,43 +202,13 @@ class ServerEndpoints:
 
     def _provided(self) -> list[tuple[str, Sequence[Route]]]:
         """Return the routes of the providers in service."""
-        return [(known.name, known.routes) for known in self._registry.registrations() if known.enabled]
+        return [(known.name, known.routes) for known in self._registry.registrations() if known.in_service]
 
     async def _describe(self) -> None:
         """Make the description, on a thread: there is much of it. It is the same for everybody, and kept."""
         provided = self._provided()
         groups: list[tuple[str, Sequence[Route | AsgiRoute]]] = [(openapi.OWN, self.routes()), *provided]
         self._described = provided, await asyncio.to_thread(_written_description, groups, self.public)
-
-    async def list_functions(self) -> FunctionList:
-        """List the functions in service."""
-        data = [
-            FunctionInfo(
-                name=entry.spec.name,
-                description=entry.spec.description,
-                provider=entry.provider.name,
-                scope=entry.spec.scope.value,
-                parameters=dict(entry.spec.parameters),
-                tool_types=list(entry.spec.hosted.types) if entry.spec.hosted else [],
-            )
-            for entry in self._registry.entries()
-            if entry.offered
-        ]
-        return FunctionList(data=data)
-
-    async def list_providers(self) -> ProviderList:
-        """List the providers."""
-        data = [
-            ProviderInfo(
-                name=registration.name,
-                enabled=registration.enabled,
-                offer=registration.offer,
-                functions=[entry.spec.name for entry in registration.entries if entry.offered],
-                routes=[str(route) for route in registration.routes if registration.enabled],
-            )
-            for registration in self._registry.registrations()
-        ]
-        return ProviderList(data=data)
 
 
 def _written_description(groups: Sequence[tuple[str, Sequence[Route | AsgiRoute]]], public: frozenset[str]) -> bytes:

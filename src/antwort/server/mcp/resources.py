@@ -67,7 +67,7 @@ class ReadableResources:
         return [
             source
             for known in self._registrations()
-            if known.enabled and isinstance(known.provider, Provider) and known.started
+            if known.in_service and isinstance(known.provider, Provider) and known.started
             for source in known.provider.resources
             if ctx.grants(source.scope)
         ]

@@ -324,38 +324,36 @@ READY = (
 )
 METRICS = (Example('antwort_http_requests_total{method="GET",path="/v1/models",status="200"} 3.0\n'),)
 OPENAPI = (Example({"openapi": "3.1.0", "info": {"title": "antwort", "version": antwort.__version__}, "paths": {}}),)
-FUNCTIONS = (
-    Example(
-        {
-            "object": "list",
-            "data": [
-                {
-                    "object": "function",
-                    "name": "roll",
-                    "description": "Roll dice.",
-                    "provider": "dice",
-                    "scope": "core",
-                    "parameters": {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": []},
-                    "tool_types": [],
-                }
-            ],
-        }
-    ),
-)
-PROVIDERS = (
-    Example(
-        {
-            "object": "list",
-            "data": [
-                {
-                    "object": "provider",
-                    "name": "dice",
-                    "enabled": True,
-                    "offer": "always",
-                    "functions": ["roll"],
-                    "routes": ["GET /v1/dice/rolls"],
-                }
-            ],
-        }
-    ),
-)
+_FUNCTION_OBJECT: JSON = {
+    "object": "function",
+    "name": "roll",
+    "description": "Roll dice.",
+    "provider": "dice",
+    "scope": "core",
+    "parameters": {"type": "object", "properties": {"sides": {"type": "integer"}}, "required": []},
+    "tool_types": [],
+    "enabled": True,
+    "disabled": None,
+}
+_PROVIDER_OBJECT: JSON = {
+    "object": "provider",
+    "name": "dice",
+    "enabled": True,
+    "disabled": None,
+    "offer": "always",
+    "functions": ["roll"],
+    "routes": ["GET /v1/dice/rolls"],
+}
+FUNCTIONS = (Example({"object": "list", "data": [_FUNCTION_OBJECT]}),)
+PROVIDERS = (Example({"object": "list", "data": [_PROVIDER_OBJECT]}),)
+_DISABLED: JSON = {"kind": "provider", "name": "dice", "by": "ops", "since": _TIME}
+_PROVIDER_OFF: JSON = {**_PROVIDER_OBJECT, "enabled": False, "disabled": _DISABLED, "functions": [], "routes": []}
+_FUNCTION_OFF: JSON = {
+    **_FUNCTION_OBJECT,
+    "enabled": False,
+    "disabled": {**_DISABLED, "kind": "function", "name": "roll"},
+}
+DISABLE_PROVIDER = (Example(_PROVIDER_OFF, parameters={"provider_name": "dice"}),)
+ENABLE_PROVIDER = (Example(_PROVIDER_OBJECT, parameters={"provider_name": "dice"}),)
+DISABLE_FUNCTION = (Example(_FUNCTION_OFF, parameters={"function_name": "roll"}),)
+ENABLE_FUNCTION = (Example(_FUNCTION_OBJECT, parameters={"function_name": "roll"}),)
