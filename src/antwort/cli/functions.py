@@ -18,6 +18,7 @@ from antwort.cli.event_loop import leaving_by_signals
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
 from antwort.cli.output import print_json, print_table, table
+from antwort.cli.switches import add_switches
 from antwort.config import FunctionsConfig, LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context, Progress
 from antwort.engine.tools.deferred import deferred_names
@@ -99,7 +100,10 @@ def _type(schema: Any) -> str:
 
 @click.group(cls=Group)
 def functions() -> None:
-    """List, show and call functions."""
+    """List, show and call functions; take them out of service."""
+
+
+add_switches(functions, "function")
 
 
 @contextlib.contextmanager
@@ -255,7 +259,10 @@ def _print_progress(progress: Progress) -> None:
 
 @click.group(cls=Group)
 def providers() -> None:
-    """List what brings functions."""
+    """List what brings functions; take it out of service."""
+
+
+add_switches(providers, "provider")
 
 
 @dataclass(frozen=True, slots=True)
