@@ -28,7 +28,7 @@ COMMANDS = {
         "antwort.cli.questions:questions",
         "List and answer what models ask people, and calls that wait for a yes.",
     ),
-    "runs": Lazy("antwort.cli.runs:runs", "List, show, cancel, retry and follow background responses."),
+    "runs": Lazy("antwort.cli.runs:runs", "List, show, trace, cancel, retry and follow responses."),
     "status": Lazy(
         "antwort.cli.status:status",
         "Show how a running server is: whether it is ready, its model servers, queues and runs.",
