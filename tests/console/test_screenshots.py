@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
+from playwright.sync_api import expect
 from tests.console.desk import Desk, console
 from tests.console.test_chat import find_page, over, say
 
-from antwort.testing import call, turn
+from antwort.testing import Turn, call, turn
 
 Open = Callable[..., Desk]
 ROOT = Path(__file__).parents[2]
@@ -55,6 +57,27 @@ def test_a_chat(tmp_path: Path, desk: Open, look: str) -> None:
         say(tab, "Which kinds of tea are there, and how much is needed for 240 cups?")
         over(tab)
         keep(tab, f"chat-{look}")
+
+
+def test_a_run(tmp_path: Path, desk: Open) -> None:
+    configs = [{"prompt": f"Read chapter {number}."} for number in range(1, 4)]
+    names = ["spawn_many", "ask_user"]
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_many", configs=configs)], usage=(612, 58)),
+        *[turn("Read.", usage=(380, 41))] * 3,
+        turn(calls=[call("ask_user", question="Shall the summary be short or long?", choices=["short", "long"])]),
+    ]
+    with console(tmp_path, *steps) as (server, _):
+        body = {
+            "input": "Sum it up.",
+            "background": True,
+            "tools": [{"type": "function", "name": name} for name in names],
+        }
+        name = httpx.post(f"{server.url}/v1/responses", json=body, timeout=60).json()["id"]
+        tab = desk(server.url, f"#/runs/{name}")
+        tab.sees("Shall the summary be short or long?")
+        expect(tab.page.locator("nav .count:visible")).to_have_text("1")
+        keep(tab, "run")
 
 
 def test_every_picture_of_the_page_is_there_and_is_small() -> None:

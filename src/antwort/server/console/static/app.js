@@ -1,10 +1,13 @@
 // The frame of the page: where one can go, which view is shown, and who is asking.
 
 import { json, login, useKey } from "./api.js";
+import { openQuestions } from "./questions.js";
 import { button, fill, h, View } from "./dom.js";
 import { icon } from "./icons.js";
 import { oneLine } from "./text.js";
 import "./chat.js";
+import "./inbox.js";
+import "./runs.js";
 import "./server.js";
 
 /** @typedef {{name: string, tag: string, icon: Parameters<typeof icon>[0]}} Place */
@@ -12,6 +15,8 @@ import "./server.js";
 /** What there is, by the first word of the address. @type {Record<string, Place>} */
 const PLACES = {
   chat: { name: "Chat", tag: "chat-view", icon: "chat" },
+  runs: { name: "Runs", tag: "runs-view", icon: "runs" },
+  inbox: { name: "Inbox", tag: "inbox-view", icon: "inbox" },
   server: { name: "Server", tag: "server-view", icon: "server" },
 };
 const FIRST = "chat";
@@ -85,6 +90,19 @@ class ConsoleApp extends View {
       told = [h("span", { class: "dot failed" }), "The server is away"];
     }
     if (this.state && !this.signal.aborted) fill(this.state, ...told);
+    void this.count();
+  }
+
+  /** Show at the inbox how many questions are open, to those who may know. */
+  async count() {
+    const { key, wanted } = login.value;
+    if (wanted) return;
+    const { length } = await openQuestions(this.signal).catch(() => []);
+    const shown = this.links?.get("inbox")?.querySelector(".count");
+    if (!(shown instanceof HTMLElement) || login.value.key !== key) return;
+    shown.hidden = length === 0;
+    fill(shown, length < 100 ? length : "99+");
+    shown.setAttribute("aria-label", `${length} open`);
   }
 }
 

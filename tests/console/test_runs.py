@@ -1,0 +1,133 @@
+"""The runs and the inbox of the console."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from playwright.sync_api import expect
+from tests.console.desk import KEY, KEYS, Desk, console
+from tests.console.hostile import HOSTILE
+from tests.console.test_hostile import check
+
+from antwort.errors import FunctionError
+from antwort.testing import Gate, RunningApp, Turn, call, fail, turn
+
+Open = Callable[..., Desk]
+ASK: Any = [{"type": "function", "name": "ask_user"}]
+APPROVED: Any = {"user": {"enabled": True}, "basics": {"enabled": True, "offer": "always", "approval": "always"}}
+
+
+async def split(a: int) -> int:
+    """Split a number."""
+    raise FunctionError(f"{a} cannot be split.")
+
+
+def begin(server: RunningApp, **fields: Any) -> str:
+    """Begin a run."""
+    answer = httpx.post(f"{server.url}/v1/responses", json={"input": "Go!", "background": True, **fields}, timeout=60)
+    return str(answer.json()["id"])
+
+
+def test_runs_are_listed_by_status_and_a_failure_is_found_in_two_clicks(tmp_path: Path, desk: Open) -> None:
+    steps: list[Turn | str] = ["One.", turn(calls=[call("split", a=7)]), turn(error=fail(400, "Not that.")), "Again."]
+    with console(tmp_path, *steps, offered=[split]) as (server, _):
+        tab = desk(server.url, "#/runs")
+        tab.sees("Nothing has been done in the background yet.")
+        begin(server)
+        expect(tab.page.locator("tbody .state")).to_have_text(["completed"])
+        begin(server)
+        expect(tab.page.locator("tbody .state")).to_have_text(["failed", "completed"])
+        tab.press("failed")
+        expect(tab.page.locator("tbody .state")).to_have_text(["failed"])
+        tab.page.locator("tbody a").click()
+        expect(tab.page.get_by_role("alert")).to_contain_text("Not that.")
+        expect(tab.page.locator(".calls li")).to_contain_text(["split"])
+        expect(tab.page.locator(".calls .state")).to_have_class("state failed")
+        failed = tab.page.url
+        tab.press("Try again")
+        expect(tab.page.get_by_role("link", name="The try before")).to_be_visible()
+        assert tab.page.url != failed
+        tab.page.get_by_role("link", name="What was said").click()
+        tab.sees("Again.")
+
+
+def test_a_run_is_cancelled(tmp_path: Path, desk: Open) -> None:
+    gate = Gate()
+    with console(tmp_path, turn(["Well", gate])) as (server, _):
+        name = begin(server)
+        gate.wait_reached()
+        tab = desk(server.url, f"#/runs/{name}")
+        tab.press("Cancel")
+        expect(tab.page.locator(".head .state")).to_have_text("cancelled")
+        gate.open()
+
+
+def test_the_tree_of_fifty_agents_is_shown(tmp_path: Path, desk: Open) -> None:
+    prompts = [f"Part {number}" for number in range(49)]
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_many", configs=[{"prompt": prompt} for prompt in prompts])]),
+        *["Done."] * 49,
+        "All done.",
+    ]
+    providers = {"sub_agents": {"enabled": True, "offer": "always"}}
+    with console(tmp_path, *steps, providers=providers) as (server, _):
+        name = begin(server, tools=[{"type": "function", "name": "spawn_many"}])
+        tab = desk(server.url, f"#/runs/{name}")
+        expect(tab.page.get_by_role("heading", name="50 agents")).to_be_visible()
+        expect(tab.page.locator(".head .state")).to_have_text("completed")
+        expect(tab.page.locator(".agent")).to_have_count(50)
+        expect(tab.page.locator(".tree.top > li > .tree > li")).to_have_count(49)
+
+
+def test_another_tenants_run_is_not_shown(tmp_path: Path, desk: Open) -> None:
+    keys = {"api_keys": [*KEYS["api_keys"], {"id": "other", "key": "sk-of-another", "tenant": "other"}]}
+    with console(tmp_path, "Secret.", auth=keys) as (server, _):
+        headers = {"authorization": f"Bearer {KEY}"}
+        body = {"input": "Go!", "background": True}
+        name = httpx.post(f"{server.url}/v1/responses", json=body, headers=headers, timeout=60).json()["id"]
+        tab = desk(server.url, f"#/runs/{name}", key=KEY)
+        expect(tab.page.locator(".head .state")).to_have_text("completed")
+        other = desk(server.url, f"#/runs/{name}", key="sk-of-another")
+        other.sees("There is no such run, or it is not yours.")
+
+
+def test_questions_are_answered_and_approvals_refused_in_the_inbox(tmp_path: Path, desk: Open) -> None:
+    steps: list[Turn | str] = [
+        turn(calls=[call("ask_user", question="Which colour?")]),
+        "Blue it is.",
+        turn(calls=[call("calculate", expression="6*7")]),
+        "Then not.",
+    ]
+    with console(tmp_path, *steps, providers=APPROVED) as (server, model):
+        tab = desk(server.url, "#/inbox")
+        tab.sees("Nobody waits for you.")
+        begin(server, tools=ASK)
+        tab.page.get_by_label("Which colour?").fill("blue")
+        expect(tab.page.locator("nav .count:visible")).to_have_text("1")
+        tab.press("Answer")
+        tab.sees("Nobody waits for you.")
+        expect(tab.page.locator("tbody tr").first).to_contain_text("blue")
+        name = begin(server)
+        tab.sees("basics.calculate")
+        tab.page.get_by_label("Why not").fill("Too dear.")
+        tab.press("Refuse")
+        expect(tab.page.locator("tbody tr").first).to_contain_text("refused: Too dear.")
+        tab.go(f"#/runs/{name}")
+        expect(tab.page.locator(".head .state")).to_have_text("completed")
+        assert "Too dear." in str(model.script.requests[-1].items)
+
+
+def test_what_a_question_says_is_text(tmp_path: Path, desk: Open) -> None:
+    calls = [call("ask_user", question=text) for text in HOSTILE[:20]]
+    calls.append(call("ask_user", question="?", choices=list(HOSTILE[20:])))
+    with console(tmp_path, turn(calls=calls)) as (server, _):
+        name = begin(server, tools=ASK)
+        tab = desk(server.url, "#/inbox")
+        expect(tab.page.locator(".question")).to_have_count(len(calls))
+        check(tab)
+        tab.go(f"#/runs/{name}")
+        expect(tab.page.locator(".question")).to_have_count(len(calls))
+        check(tab)
+        assert json.loads(httpx.get(f"{server.url}/v1/runs/{name}").text)["waiting"]
