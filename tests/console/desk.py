@@ -1,7 +1,11 @@
 """Somebody in front of the console: a tab of a browser, and how one finds things there."""
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,9 +14,9 @@ from playwright.sync_api import Locator, Page, expect
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.testing import RunningApp, ScriptedBackend, Turn, running
+from antwort.testing import RunningApp, ScriptedBackend, ScriptServer, Turn, running
 
-__all__ = ["KEY", "KEYS", "PATIENCE", "Desk", "console"]
+__all__ = ["KEY", "KEYS", "PATIENCE", "Desk", "console", "free_port", "process"]
 
 PATIENCE = 60_000.0
 """Milliseconds; a machine may be busy."""
@@ -48,7 +52,7 @@ class Desk:
 
 @contextlib.contextmanager
 def console(
-    tmp_path: Path, *steps: Turn | str, offered: Sequence[Callable[..., Any]] = (), **sections: Any
+    tmp_path: Path, *steps: Turn | str, offered: Sequence[Any] = (), **sections: Any
 ) -> Iterator[tuple[RunningApp, ScriptedBackend]]:
     """Serve the app with a model that plays a script, and functions of `offered`; the rest is the configuration."""
     config = Config.model_validate({"data_dir": tmp_path / "data", **sections})
@@ -56,3 +60,31 @@ def console(
         app = Antwort(config, backend=model, functions=offered)
         with running(app) as server:
             yield server, model
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+@contextlib.contextmanager
+def process(port: int, data: Path, model: ScriptServer, *options: str, kill: bool = False) -> Iterator[str]:
+    """Run the shipped command until the block ends; with `kill` it has no time to stop."""
+    words = ["serve", "--port", str(port), "--data-dir", str(data), "--backend", model.url, "--model", "scripted"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "antwort", *words, *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as server:
+        assert server.stdout is not None
+        try:
+            for line in server.stdout:
+                if line.startswith("Listening"):
+                    break
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            server.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
+            server.stdout.close()

@@ -2,19 +2,15 @@
 
 import json
 import os
-import signal
-import socket
 import subprocess
-import sys
 from base64 import b64encode
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import FilePayload, Locator, expect
-from tests.console.desk import KEY, KEYS, Desk, console
+from tests.console.desk import KEY, KEYS, Desk, console, free_port, process
 
 from antwort import Context
 from antwort.provider import Source
@@ -309,31 +305,10 @@ def test_a_question_in_the_background_is_answered_in_place(tmp_path: Path, desk:
 # --- a server that goes away in the middle of a stream, and comes back ------------------------------------------------
 
 
-@contextmanager
-def process(port: int, data: Path, model: ScriptServer, *, kill: bool) -> Iterator[str]:
-    """Run the shipped command."""
-    words = ["serve", "--port", str(port), "--data-dir", str(data), "--backend", model.url, "--model", "scripted"]
-    url = f"http://127.0.0.1:{port}"
-    with subprocess.Popen(
-        [sys.executable, "-m", "antwort", *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as server:
-        assert server.stdout is not None
-        try:
-            for line in server.stdout:
-                if line.startswith("Listening"):
-                    break
-            yield url
-        finally:
-            server.send_signal(signal.SIGKILL if kill else signal.SIGTERM)
-            server.stdout.close()
-
-
 @pytest.mark.parametrize("background", [True, False])
 def test_a_stream_goes_on_after_the_server_was_killed(tmp_path: Path, desk: Open, background: bool) -> None:
     gate = Gate()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     steps = [turn(["Tea ", gate]), turn("Tea is a drink.")] if background else [turn(["Tea ", gate])]
     with ScriptServer(steps, models=["scripted"]) as model:
         with process(port, tmp_path, model, kill=True) as url:

@@ -80,6 +80,22 @@ def test_a_run(tmp_path: Path, desk: Open) -> None:
         keep(tab, "run")
 
 
+@pytest.mark.parametrize("view", ["functions", "server"])
+def test_a_view(tmp_path: Path, desk: Open, view: str) -> None:
+    with console(tmp_path, offered=[find_page], providers=BASICS) as (server, _):
+        tab = desk(server.url, "#/server" if view == "server" else "#/functions/calculate")
+        if view == "server":
+            for _again in range(4):  # as many looks as make a line
+                with tab.page.expect_response("**/metrics"):
+                    pass
+            tab.sees("scripted")
+        else:
+            tab.page.get_by_label("expression").fill("(3 + 4) * sqrt(2)")
+            tab.press("Call it")
+            expect(tab.page.get_by_label("Result")).to_be_visible()
+        keep(tab, view)
+
+
 def test_every_picture_of_the_page_is_there_and_is_small() -> None:
     named = re.findall(r"\(images/(console-[\w-]+\.png)\)", (ROOT / "docs" / "console.md").read_text(encoding="utf-8"))
     assert sorted(named) == sorted(path.name for path in PICTURES.glob("console-*.png"))

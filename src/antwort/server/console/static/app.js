@@ -6,6 +6,8 @@ import { button, fill, h, View } from "./dom.js";
 import { icon } from "./icons.js";
 import { oneLine } from "./text.js";
 import "./chat.js";
+import "./files.js";
+import "./functions.js";
 import "./inbox.js";
 import "./runs.js";
 import "./server.js";
@@ -17,6 +19,8 @@ const PLACES = {
   chat: { name: "Chat", tag: "chat-view", icon: "chat" },
   runs: { name: "Runs", tag: "runs-view", icon: "runs" },
   inbox: { name: "Inbox", tag: "inbox-view", icon: "inbox" },
+  functions: { name: "Functions", tag: "functions-view", icon: "functions" },
+  files: { name: "Files", tag: "files-view", icon: "files" },
   server: { name: "Server", tag: "server-view", icon: "server" },
 };
 const FIRST = "chat";

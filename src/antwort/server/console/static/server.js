@@ -55,7 +55,7 @@ class ServerView extends View {
     try {
       const ready = await json("/readyz", { signal });
       const parts = [
-        ...ready.backends.map((/** @type {any} */ one) => row(one.name, one.state, `${number(one.models)} models`)),
+        ...ready.backends.map((/** @type {any} */ one) => row(one.name, one.state, `${number(one.models)} ${one.models === 1 ? "model" : "models"}`)),
         ...ready.services.map((/** @type {any} */ one) => row(`${one.provider}: ${one.name}`, one.state, "")),
       ];
       fill(health,
