@@ -62,6 +62,16 @@ def test_who_may_not_read_the_metrics_is_told_so(tmp_path: Path, desk: Open) -> 
         tab.sees("scripted")
 
 
+def test_what_a_key_may_not_see_is_asked_for_once(tmp_path: Path, desk: Open) -> None:
+    keys = {"api_keys": [{**KEYS["api_keys"][0], "scopes": ["responses:write"]}]}
+    with console(tmp_path, auth=keys) as (server, _):
+        tab = desk(server.url, "#/server", key=KEY)
+        tab.sees("scripted")
+        for _again in range(3):
+            tab.page.evaluate("document.querySelector('console-app').count()")
+        assert len([address for address in tab.asked if "/v1/questions" in address]) == 1
+
+
 def test_a_server_that_is_away_is_shown_as_such(tmp_path: Path, desk: Open) -> None:
     with console(tmp_path) as (server, _):
         tab = desk(server.url, "#/server")

@@ -1,6 +1,6 @@
 // The frame of the page: where one can go, which view is shown, and who is asking.
 
-import { json, login, useKey } from "./api.js";
+import { ApiError, json, login, useKey } from "./api.js";
 import { openQuestions } from "./questions.js";
 import { button, fill, h, View } from "./dom.js";
 import { icon } from "./icons.js";
@@ -32,6 +32,8 @@ class ConsoleApp extends View {
     const { signal } = this;
     /** @type {Map<string, HTMLAnchorElement>} */
     this.links = new Map();
+    /** The key with which no questions are seen. @type {string | null} */
+    this.blind = null;
     this.place = h("main", { id: "place", tabindex: "-1" });
     this.state = h("p", { class: "server-state", role: "status" });
     this.leave = button("Forget the key", () => {
@@ -100,8 +102,11 @@ class ConsoleApp extends View {
   /** Show at the inbox how many questions are open, to those who may know. */
   async count() {
     const { key, wanted } = login.value;
-    if (wanted) return;
-    const { length } = await openQuestions(this.signal).catch(() => []);
+    if (wanted || key === this.blind) return;
+    const { length } = await openQuestions(this.signal).catch((error) => {
+      if (error instanceof ApiError && error.status < 500) this.blind = key; // it may not, and need not be told so again
+      return [];
+    });
     const shown = this.links?.get("inbox")?.querySelector(".count");
     if (!(shown instanceof HTMLElement) || login.value.key !== key) return;
     shown.hidden = length === 0;

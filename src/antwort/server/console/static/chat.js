@@ -189,9 +189,13 @@ class ChatView extends View {
   /** Show what a response in the background waits for. @param {Turn} turn @param {AbortSignal} signal */
   async askAlong(turn, signal) {
     let shown = "";
+    let may = true;
     await this.repeat(1.5, async () => {
-      if (signal.aborted || turn.answer.isOver || !turn.answer.id) return;
-      const found = await openQuestions(signal, turn.answer.id).catch(() => []);
+      if (!may || signal.aborted || turn.answer.isOver || !turn.answer.id) return;
+      const found = await openQuestions(signal, turn.answer.id).catch((error) => {
+        may = !(error instanceof ApiError && error.status < 500);
+        return [];
+      });
       const ids = found.map(({ id }) => id).join();
       if (ids === shown || turn.answer.isOver) return;
       shown = ids;

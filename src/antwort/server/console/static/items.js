@@ -69,7 +69,7 @@ function showPart(place, part) {
 
 /** @param {Json} annotation */
 function addressOf(annotation) {
-  if (annotation.type === "url_citation") return String(annotation.url ?? "");
+  if (annotation.type === "url_citation") return /^https?:/i.test(annotation.url ?? "") ? String(annotation.url) : "";
   return annotation.file_id ? `#/files/file/${encodeURIComponent(annotation.file_id)}` : "";
 }
 
@@ -107,15 +107,12 @@ function call(item, around, before) {
     h("code", { class: "name" }, oneLine(item.server_label && item.type !== "mcp_approval_request" ? `${item.server_label}.${name}` : name, 80)),
     h("span", { class: "brief" }, brief(item)),
     h("span", { class: state === "waiting" ? "working muted" : "muted" }, told));
+  const form = around.respond && around.isOver ? answerForm(item, around.respond) : null;
   // What a reader has opened stays open, and is only made while it is: a result may be large.
-  const show = () => element.open && fill(body, contents(item));
+  const show = () => element.open && fill(body, contents(item), form);
   element.ontoggle = show;
+  if (form) element.open = true;
   show();
-  const form = around.respond && !around.isOver ? null : around.respond && answerForm(item, around.respond);
-  if (form) {
-    element.open = true;
-    fill(body, contents(item), form);
-  }
   return element;
 }
 

@@ -13,6 +13,8 @@ const KINDS = /** @type {Record<string, string>} */ ({
   completed: "ok", success: "ok", ended: "ok", failed: "failed", error: "failed", timeout: "failed", incomplete: "failed", interrupted: "failed", in_progress: "waiting", queued: "waiting", waiting: "waiting", begun: "waiting",
 });
 const PAGE = 50;
+/** As many runs are looked at again and again. */
+const LIVE = 300;
 
 /** @param {string} name */
 function state(name) {
@@ -50,7 +52,10 @@ class RunsView extends View {
     mark();
     this.rows = h("div");
     fill(this, h("div", { class: "head" }, h("h1", {}, "Runs"), tabs), h("section", {}, this.rows));
-    void this.repeat(3, () => this.look());
+    // Who reads far back is not disturbed by what changes meanwhile, and it would be much to ask again.
+    void this.repeat(3, async () => {
+      if ((this.most ?? 0) <= LIVE) await this.look();
+    });
   }
 
   async look() {
