@@ -7,6 +7,8 @@ import { duration, number, oneLine } from "./text.js";
 /** @typedef {import("./metrics.js").Sample} Sample */
 
 const EVERY = 2;
+/** As many looks as a chart is wide at first. */
+const FEW = 12;
 /** As many looks as make five minutes. */
 const MOST = 150;
 
@@ -98,7 +100,7 @@ class ServerView extends View {
       for (const one of values) one.push(null);
     }
     for (const one of values) one.splice(0, Math.max(0, one.length - MOST));
-    fill(drawn, CHARTS.map(([title, told], index) => chart(title, values[index] ?? [], told, MOST)));
+    fill(drawn, CHARTS.map(([title, told], index) => chart(title, values[index] ?? [], told, Math.max(FEW, values[index]?.length ?? 0))));
   }
 }
 
