@@ -28,6 +28,7 @@ from tests.runs.test_kill_trees import ANSWERS, OVER, TOOLS, check
 from tests.support.postgres import PostgresServer
 
 from antwort.engine.window import INTERRUPTED
+from antwort.providers.mcp.waiting import LOST
 from antwort.testing import lint_response, lint_stream
 from antwort.types import JSON
 
@@ -233,7 +234,7 @@ def check_line(response: JSON, name: str) -> None:
         [output] = told.values()
         assert output == f"charged {name}-0\ncharged {name}-1" or INTERRUPTED in output, output
     if name.startswith("remote"):
-        assert set(told.values()) <= {f"delivered {name}", INTERRUPTED}, told
+        assert set(told.values()) <= {f"delivered {name}", INTERRUPTED, LOST}, told
 
 
 @pytest.fixture(scope="module")

@@ -50,7 +50,7 @@ class States:
         self._tenant = ctx.tenant
         agent = ctx.agent_id or ""
         self._purpose = f"program {ctx.run_id} {agent}"
-        self._place = Place(ctx.tenant, "agent", f"{agent}.program", ctx.run_id, ctx.conversation_id)
+        self._place = Place(ctx.tenant, "agent", f"{agent}.program", ctx.run_id, ctx.conversation_id, ctx.fence)
         self.are_kept = bool(agent) and self._values is not None and self._signer is not None
         """Whether anything is kept: outside of a run there is no next program."""
         self._kept: dict[str, list[Variable]] = {}
