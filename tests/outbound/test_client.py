@@ -296,3 +296,35 @@ async def test_what_may_be_done_twice_is_asked_for_again_if_a_kept_connection_wa
         assert [(await client.call(method, url)).body for _ in range(2)] == [b"ok"] * 2
         await client.close()
     assert len(asked) == 3
+
+
+async def test_an_answer_without_an_end_takes_no_connection_that_requests_wait_for() -> None:
+    is_begun = asyncio.Event()
+    tasks: set[asyncio.Task[None]] = set()
+
+    async def take(_piece: bytes) -> None:
+        is_begun.set()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if (task := asyncio.current_task()) is not None:
+            tasks.add(task)
+        path = (await reader.readuntil(b"\r\n\r\n")).split()[1]
+        size = b"5" if path == b"/" else b"1000"
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %s\r\n\r\nhello" % size)
+        with contextlib.suppress(ConnectionError):
+            await reader.read()
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    client = Outbound(OutboundConfig(max_connections=1))
+    async with server:
+        endless = asyncio.create_task(
+            client.call("GET", f"{url}/endless", on_piece=take, standing=True, time_limit=120)
+        )
+        await is_begun.wait()
+        assert (await client.call("GET", url)).body == b"hello"
+        endless.cancel()
+        await asyncio.wait([endless])
+        await client.close()
+        await asyncio.wait(tasks)

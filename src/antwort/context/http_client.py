@@ -118,12 +118,15 @@ class HttpClient(Protocol):
         guarded: bool = False,
         on_head: Callable[[Mapping[str, str]], None] | None = None,
         tenant: str = "",
+        standing: bool = False,
     ) -> HttpAnswer:
         """Send a request to a URL that the operator configured, wherever it is. Redirects are not followed.
 
         `on_piece` gets the pieces of the body as they come, whatever the status; the answer has all of them. `on_head`
         gets the headers before. A URL that comes from anybody else has to be `guarded`: only public addresses are asked
-        then, as with `fetch`. Tenants take turns at the connections to one server.
+        then, as with `fetch`. Tenants take turns at the connections to one server. An answer of the
+        operator's services that is `standing`, such as a stream of events without an end, has a connection of a few
+        others: it takes none of those that requests wait for.
         """
 
 

@@ -171,6 +171,7 @@ class Outbound(HttpClient):
         guarded: bool = False,
         on_head: Callable[[Mapping[str, str]], None] | None = None,
         tenant: str = "",
+        standing: bool = False,
     ) -> HttpAnswer:
         most = max_bytes or int(self._settings.max_bytes)
         if guarded:
@@ -201,6 +202,7 @@ class Outbound(HttpClient):
                     on_piece=on_piece,
                     on_head=on_head,
                     tenant=tenant,
+                    standing=standing,
                 )
         except OutboundError as error:
             logger.info("%s %s: %s", method, host, error)

@@ -41,6 +41,8 @@ _SERVICES = 64
 """Services whose connections are kept; there are as many as the operator has configured."""
 _GUESTS = 64
 """Servers that strangers name whose connections are kept."""
+_STANDING = 16
+"""Connections for answers without an end."""
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 """Methods of requests that have done nothing more if they were read twice."""
 _PACKED = frozenset({"gzip", "x-gzip", "deflate"})
@@ -71,7 +73,8 @@ class OutboundConnections:
         self._most = most
         self._page_slots = Slots(most)
         self._service_slots = Slots(most)
-        self._services: dict[tuple[str, str, int, Proxy | None], Http1Client] = {}
+        self._standing_slots = Slots(_STANDING)
+        self._services: dict[tuple[str, str, int, Proxy | None, bool], Http1Client] = {}
         self._guests: dict[tuple[str, str, int, str], Http1Client] = {}
 
     async def get(
@@ -117,9 +120,10 @@ class OutboundConnections:
         on_piece: OnPiece | None = None,
         on_head: OnHead | None = None,
         tenant: str = "",
+        standing: bool = False,
     ) -> HttpAnswer:
         """Ask a service."""
-        client = await self._service(target, proxy)
+        client = await self._service(target, proxy, standing=standing)
         path, fixed = target.raw_path_qs, {"host": target.host_port_subcomponent or ""}
         if proxy is not None and target.scheme == "http":
             path = f"http://{fixed['host']}{path}"
@@ -183,9 +187,9 @@ class OutboundConnections:
         for client in clients:
             await client.close()
 
-    async def _service(self, target: "URL", proxy: Proxy | None) -> Http1Client:
+    async def _service(self, target: "URL", proxy: Proxy | None, *, standing: bool) -> Http1Client:
         host, port = str(target.raw_host), int(target.port or 0)
-        key = (target.scheme, host, port, proxy)
+        key = (target.scheme, host, port, proxy, standing)
         context = await self._context(target)
         client = self._services.get(key)
         if client is None:  # nobody may wait from here on: another who asks would have one of its own
@@ -195,7 +199,7 @@ class OutboundConnections:
                 tls=target.scheme == "https",
                 limit=self._most,
                 context=context,
-                slots=self._service_slots,
+                slots=self._standing_slots if standing else self._service_slots,
                 proxy=proxy,
             )
             while len(self._services) > _SERVICES:

@@ -27,15 +27,36 @@ from antwort.provider import (
 )
 from antwort.providers.mcp.elicitation import DECLINED, METHOD
 from antwort.providers.mcp.errors import McpError, McpHttpError, McpProtocolError, McpTimeoutError
-from antwort.providers.mcp.messages import AnswerEvents, header_value, read_answer, request_body
+from antwort.providers.mcp.messages import (
+    AnswerEvents,
+    StreamedEvents,
+    decoded,
+    header_value,
+    read_answer,
+    request_body,
+)
 from antwort.providers.mcp.oauth import ClientTokens
-from antwort.providers.mcp.peer import CAPABILITIES, CLIENT, GREETED, McpPeer, ServerTime, asked_within, opened_in
+from antwort.providers.mcp.peer import (
+    CAPABILITIES,
+    CLIENT,
+    GREETED,
+    LIST_CHANGED,
+    McpPeer,
+    ServerTime,
+    asked_within,
+    opened_in,
+)
 from antwort.providers.mcp.sse import SseServer
 from antwort.providers.mcp.waiting import Within
 
 logger = logging.getLogger(__name__)
 
 STATELESS = "2026-07-28"
+_EVENTS = "text/event-stream"
+_MOST_HEARD = 100
+"""Messages of a stream that belongs to no call; after more it is opened anew, later."""
+_LARGEST_HEARD = 1024**2
+"""Bytes of such a stream."""
 _RESUMED = frozenset(GREETED[:-1])
 """Versions whose servers may end the stream of an answer, and go on in another."""
 _META = "io.modelcontextprotocol/"
@@ -67,6 +88,8 @@ class McpConnection(McpPeer):
         self._guarded = guarded
         self._max_bytes = max_bytes
         self._numbers = itertools.count(1)
+        self.announces_changes = False
+        """Whether the server says that it tells when it has other tools."""
         self._version: str | None = None
         """What the server speaks; None as long as it was not asked."""
         self._session: str | None = None
@@ -93,6 +116,54 @@ class McpConnection(McpPeer):
                 await self._send("DELETE", None, self._headers(), seconds=2.0)
             except (OutboundError, McpError):
                 logger.debug("the session of an MCP server could not be ended")
+
+    async def hear_changes(self, seconds: float, *, again: bool) -> bool:
+        """Listen to what the server says of its own accord, until its stream or the time ends; tell whether it has one.
+
+        After one that has ended something may have been missed, so `again` counts as a change. McpError or
+        OutboundError for a server that cannot be listened to now.
+        """
+        if self._stream is not None:
+            return False  # what it says comes with its answers
+        if self._version is None:
+            raise McpHttpError("The server has to be greeted before.")
+        headers, body = self._headers(), None
+        if self._version == STATELESS:
+            headers["mcp-method"] = "subscriptions/listen"
+            params = {"notifications": {"toolsListChanged": True}, "_meta": _envelope()}
+            body = request_body(next(self._numbers), "subscriptions/listen", params)
+        events, heard = StreamedEvents(), itertools.count(1)
+
+        def note_head(head: Mapping[str, str]) -> None:
+            if again and head.get("content-type", "").startswith(_EVENTS):
+                self.note(LIST_CHANGED)
+
+        async def take(piece: bytes) -> None:
+            async for _, data in events.of(piece):
+                if next(heard) > _MOST_HEARD:
+                    raise McpProtocolError("The server says more of its own accord than is heard.")
+                if data.strip():
+                    await self._hear(await decoded(data))
+
+        sent = {**headers, "accept": headers["accept"] if body else _EVENTS}
+        method = "GET" if body is None else "POST"
+        try:
+            async with asyncio.timeout(seconds):
+                answer = await self._send(
+                    method, body, sent, seconds, take, on_head=note_head, max_bytes=_LARGEST_HEARD, standing=True
+                )
+        except TimeoutError:
+            return True
+        if answer.status == 401 and self._tokens is not None:
+            self._tokens.forget()
+        return answer.status not in {405, 501} and (answer.status >= 300 or answer.content_type == _EVENTS)
+
+    async def _hear(self, message: JSON) -> None:
+        """Take a message of a stream that belongs to no call."""
+        if "method" in message and message.get("id") is None:
+            self.note(message["method"])
+        elif "method" in message:  # nobody knows which user could be asked: he declines
+            await self._answer(None, asyncio.timeout(None), message)
 
     # --- one request -------------------------------------------------------------------------------------------------
 
@@ -211,6 +282,8 @@ class McpConnection(McpPeer):
         *,
         url: str | None = None,
         on_head: Callable[[Mapping[str, str]], None] | None = None,
+        max_bytes: int | None = None,
+        standing: bool = False,
     ) -> HttpAnswer:
         if self._tokens is not None:
             headers = {**headers, "authorization": f"Bearer {await self._tokens.token()}"}
@@ -220,11 +293,12 @@ class McpConnection(McpPeer):
             headers=headers,
             body=body,
             time_limit=seconds + 1,
-            max_bytes=self._max_bytes,
+            max_bytes=max_bytes or self._max_bytes,
             on_piece=on_piece,
             guarded=self._guarded,
             on_head=on_head,
             tenant=self._tenant,
+            standing=standing,
         )
 
     def _headers(self) -> dict[str, str]:
@@ -282,6 +356,7 @@ class McpConnection(McpPeer):
                 if is_last or not isinstance(error, McpProtocolError) or STATELESS not in error.supported:
                     break  # else it has refused the version that it says it speaks: it may know better now
             else:
+                self.announces_changes = _announces(found)
                 supported = found.get("supportedVersions")
                 return supported if isinstance(supported, list) else []
         return []
@@ -316,6 +391,7 @@ class McpConnection(McpPeer):
         if version not in GREETED:
             raise McpProtocolError("The server speaks no version of the protocol that is known here.")
         self._version, self._session = version, head.get("mcp-session-id")
+        self.announces_changes = _announces(result)
         try:
             await self._send("POST", request_body(None, "notifications/initialized", {}), self._headers(), _PATIENCE)
         except OutboundError as error:
@@ -343,6 +419,13 @@ def _envelope() -> JSON:
     """Return what each request says of whoever sends it."""
     said = {"protocolVersion": STATELESS, "clientInfo": CLIENT, "clientCapabilities": CAPABILITIES}
     return {f"{_META}{name}": value for name, value in said.items()}
+
+
+def _announces(found: JSON) -> bool:
+    """Tell whether a server says that it tells when it has other tools."""
+    capabilities = found.get("capabilities")
+    tools = capabilities.get("tools") if isinstance(capabilities, dict) else None
+    return isinstance(tools, dict) and tools.get("listChanged") is True
 
 
 def _settle(clock: asyncio.Timeout) -> None:

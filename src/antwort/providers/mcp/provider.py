@@ -34,6 +34,7 @@ from antwort.provider import (
     function,
     one_line,
 )
+from antwort.providers.mcp.changes import ChangeStreams
 from antwort.providers.mcp.child import ChildServer
 from antwort.providers.mcp.connection import McpConnection
 from antwort.providers.mcp.errors import McpError
@@ -75,6 +76,8 @@ class ServerPlace(NamedTuple):
     """The label of one that antwort gets tokens for."""
     own: str | None = None
     """The label of one of the operator's."""
+    is_followed: bool = False
+    """Whether it is listened to: with what the operator says, and nothing that somebody's request has brought."""
 
     def has(self, name: str) -> bool:
         """Tell whether the operator wants a tool to be there."""
@@ -84,8 +87,10 @@ class ServerPlace(NamedTuple):
 class _KnownServer:
     """A server for one tenant with one set of credentials."""
 
-    def __init__(self, connection: McpPeer) -> None:
+    def __init__(self, connection: McpPeer, shared: bytes | None = None) -> None:
         self.connection = connection
+        self.shared = shared
+        """What it has in common with the same server of other tenants, if it is one of the operator's."""
         self.tools = b""
         """Its list as JSON: as objects a list of a hostile server takes twenty times as much."""
         self.fresh_until = -math.inf
@@ -105,6 +110,7 @@ class Mcp(Provider[McpSettings]):
     async def lifespan(self) -> AsyncIterator[None]:
         self._servers: OrderedDict[bytes, _KnownServer] = OrderedDict()
         self._closing: set[asyncio.Task[None]] = set()
+        self._changes = ChangeStreams()
         self._held = HeldCalls()
         self._tokens = {
             label: ClientTokens(self.services.http, server.oauth)
@@ -123,6 +129,7 @@ class Mcp(Provider[McpSettings]):
         await self._offered.start()
         yield
         await self._offered.close()
+        await self._changes.close()
         await self._held.close()
         for server in (*self._servers.values(), *self._programs.values()):
             self._close(server)
@@ -264,9 +271,8 @@ class Mcp(Provider[McpSettings]):
         label = asked.own
         program = None if own.command is None else label
         tokens = None if own.oauth is None or "authorization" in headers else label
-        return ServerPlace(
-            own.url or "", headers, False, own.allowed_tools, own.require_approval, program, tokens, label
-        )
+        allowed, approval, is_followed = own.allowed_tools, own.require_approval, not asked.headers
+        return ServerPlace(own.url or "", headers, False, allowed, approval, program, tokens, label, is_followed)
 
     def _program(self, label: str, command: Sequence[str], server: McpServerSettings) -> ServerProgram:
         """Return how a server is started that is a program."""
@@ -286,19 +292,14 @@ class Mcp(Provider[McpSettings]):
         key = hashlib.blake2b(msgspec.json.encode(named)).digest()
         server = self._servers.get(key)
         if server is None:
+            tokens = None if place.tokens is None else self._tokens[place.tokens]
             http, most = self.services.http, self.settings.max_bytes
-            server = self._servers[key] = _KnownServer(
-                McpConnection(
-                    http,
-                    url,
-                    headers,
-                    guarded=guarded,
-                    max_bytes=most,
-                    tenant=ctx.tenant,
-                    tokens=None if place.tokens is None else self._tokens[place.tokens],
-                )
+            connection = McpConnection(
+                http, url, headers, guarded=guarded, max_bytes=most, tenant=ctx.tenant, tokens=tokens
             )
-            server.connection.on_list_changed = partial(self._note_change, server, place.own)
+            shared = None if place.own is None else hashlib.blake2b(msgspec.json.encode(named[1:])).digest()
+            server = self._servers[key] = _KnownServer(connection, shared)
+            connection.on_list_changed = partial(self._note_change, server, place.own)
             while len(self._servers) > _KEPT:
                 self._close(self._servers.popitem(last=False)[1])
         self._servers.move_to_end(key)
@@ -306,6 +307,7 @@ class Mcp(Provider[McpSettings]):
 
     def _close(self, server: _KnownServer) -> None:
         """Have the session of a server end, if it has one."""
+        self._changes.leave(server.connection)
         task = asyncio.get_running_loop().create_task(server.connection.close())
         self._closing.add(task)
         task.add_done_callback(self._closing.discard)
@@ -314,25 +316,31 @@ class Mcp(Provider[McpSettings]):
         server = self._server(place, ctx)
         if monotonic() < server.fresh_until and not anew:
             return msgspec.json.decode(server.tools, type=list[ListedTool])
-        return (await self._list(server))[0]
+        return (await self._list(server, place))[0]
 
-    async def _list(self, server: _KnownServer) -> tuple[list[ListedTool], float]:
+    async def _list(self, server: _KnownServer, place: ServerPlace) -> tuple[list[ListedTool], float]:
         """Return what a server says of its tools, and for how many seconds; that is kept as long."""
         server.forget()
         most, seconds = self.settings.max_tools, self.settings.list_timeout
         tools, fresh = await listed_tools(server.connection, most=most, seconds=seconds)
         if fresh and len(kept := msgspec.json.encode(tools)) <= _LARGEST_KEPT:
             server.tools, server.fresh_until = kept, monotonic() + fresh
+        if place.is_followed and server.shared is not None and isinstance(server.connection, McpConnection):
+            self._changes.follow(server.shared, server.connection)
         return tools, fresh
 
     async def _listed(self, label: str) -> tuple[list[ListedTool], float]:
         """Return the tools of one of the operator's servers."""
         ctx = Context(_NOBODY)
-        return await self._list(self._server(self._place(ServerTool.of_label(label), ctx), ctx))
+        place = self._place(ServerTool.of_label(label), ctx)
+        return await self._list(self._server(place, ctx), place)
 
     def _note_change(self, server: _KnownServer, label: str | None) -> None:
         """Forget what a server has: it says that it is something else now."""
         server.forget()
+        for other in self._servers.values():
+            if other.shared is not None and other.shared == server.shared:
+                other.forget()
         if label is not None:
             self._offered.note_change(label)
 
