@@ -24,17 +24,21 @@ async def split(a: int) -> int:
     raise FunctionError(f"{a} cannot be split.")
 
 
+async def speak(texts: list[str]) -> str:
+    """Fail, and say much."""
+    raise FunctionError("\n".join(texts))
+
+
 def begin(server: RunningApp, **fields: Any) -> str:
     """Begin a run."""
     answer = httpx.post(f"{server.url}/v1/responses", json={"input": "Go!", "background": True, **fields}, timeout=60)
     return str(answer.json()["id"])
 
 
-def test_runs_are_listed_by_status_and_a_failure_is_found_in_two_clicks(tmp_path: Path, desk: Open) -> None:
-    steps: list[Turn | str] = ["One.", turn(calls=[call("split", a=7)]), turn(error=fail(400, "Not that.")), "Again."]
-    with console(tmp_path, *steps, offered=[split]) as (server, _):
+def test_runs_are_listed_by_status_and_tried_again(tmp_path: Path, desk: Open) -> None:
+    with console(tmp_path, "One.", turn(error=fail(400, "Not that.")), "Again.") as (server, _):
         tab = desk(server.url, "#/runs")
-        tab.sees("Nothing has been done in the background yet.")
+        tab.sees("Nothing has been done yet.")
         begin(server)
         expect(tab.page.locator("tbody .state")).to_have_text(["completed"])
         begin(server)
@@ -43,14 +47,81 @@ def test_runs_are_listed_by_status_and_a_failure_is_found_in_two_clicks(tmp_path
         expect(tab.page.locator("tbody .state")).to_have_text(["failed"])
         tab.page.locator("tbody a").click()
         expect(tab.page.get_by_role("alert")).to_contain_text("Not that.")
-        expect(tab.page.locator(".calls li")).to_contain_text(["split"])
-        expect(tab.page.locator(".calls .state")).to_have_class("state failed")
+        expect(tab.page.locator(".failures li")).to_have_text(["root, turn 1Backend 'scripted': Not that."])
         failed = tab.page.url
         tab.press("Try again")
         expect(tab.page.get_by_role("link", name="The try before")).to_be_visible()
         assert tab.page.url != failed
         tab.page.get_by_role("link", name="What was said").click()
         tab.sees("Again.")
+
+
+def test_a_function_that_fails_is_found_from_the_list_in_two_clicks(tmp_path: Path, desk: Open) -> None:
+    steps: list[Turn | str] = [turn(calls=[call("split", a=7)], usage=(30, 4)), "It does not work.", "Fine."]
+    with console(tmp_path, *steps, offered=[split]) as (server, _):
+        begin(server)
+        tab = desk(server.url, "#/runs")
+        expect(tab.page.locator("tbody .state")).to_have_text(["completed"])
+        begin(server)
+        expect(tab.page.locator("tbody tr")).to_have_count(2)
+        expect(tab.page.locator(".flaw")).to_have_text(["1 failed call"])
+        tab.page.get_by_label("Something did not work").check()
+        expect(tab.page.locator("tbody tr")).to_have_count(1)
+        tab.page.locator("tbody a").click()
+        failure = tab.page.locator(".failures li")
+        expect(failure).to_contain_text("root, turn 1, split")
+        expect(failure).to_contain_text("7 cannot be split.")
+        failure.get_by_role("link").click()
+        expect(tab.page.get_by_label("Arguments")).to_have_text('{\n  "a": 7\n}')
+        expect(tab.page.get_by_label("Why it failed")).to_contain_text("7 cannot be split.")
+        expect(tab.page.locator(".step.of-call > summary")).to_be_focused()
+        expect(tab.page.locator(".step.of-call .bar rect")).to_have_class("failed")
+        tab.sees("30 tokens in, 4 out")
+        tab.page.reload()  # the address leads there as well
+        expect(tab.page.get_by_label("Why it failed")).to_be_visible()
+        tab.page.get_by_role("link", name="Runs").click()
+        tab.page.get_by_label("Of function").fill("join")
+        tab.sees("No run is like that.")
+        tab.page.get_by_label("Of function").fill("split")
+        expect(tab.page.locator("tbody tr")).to_have_count(1)
+        tab.page.get_by_label("Of agent").fill("nobody")
+        tab.sees("No run is like that.")
+
+
+def test_a_key_that_may_not_read_traces_sees_the_shape_of_a_run(tmp_path: Path, desk: Open) -> None:
+    keys = [{**KEYS["api_keys"][0], "scopes": ["runs:read", "responses:write"]}]
+    steps: list[Turn | str] = [turn(calls=[call("split", a=7)]), "It does not work."]
+    with console(tmp_path, *steps, offered=[split], auth={"api_keys": keys}) as (server, _):
+        headers = {"authorization": f"Bearer {KEY}"}
+        answer = httpx.post(f"{server.url}/v1/responses", json={"input": "Go!"}, headers=headers, timeout=60)
+        tab = desk(server.url, f"#/runs/{answer.json()['id']}", key=KEY)
+        tab.sees("keys with the scope traces:read")
+        expect(tab.page.locator(".calls li")).to_contain_text(["split"])
+        expect(tab.page.locator(".calls .state")).to_have_class("state failed")
+        expect(tab.page.locator(".failures")).to_have_count(0)
+
+
+def test_whatever_is_told_in_a_trace_is_text(tmp_path: Path, desk: Open) -> None:
+    everything = "\n\n".join(HOSTILE)
+    calls = [call("speak", texts=list(HOSTILE)), call("speak", texts=[text for text in HOSTILE if "\0" not in text])]
+    names = [call(name, a=1) for name in ("<img src=x onerror=window.pwned=1>", "a\u202eb")]
+    steps: list[Turn | str] = [turn(calls=[*calls, *names], reasoning=everything), turn(error=fail(400, everything))]
+    with console(tmp_path, *steps, offered=[speak]) as (server, _):
+        name = begin(server, input=everything, instructions=everything)
+        tab = desk(server.url, f"#/runs/{name}")
+        expect(tab.page.locator(".head .state")).to_have_text("failed")
+        expect(tab.page.locator(".failures li")).not_to_have_count(0)
+        check(tab)
+        for line in tab.page.locator("details > summary").all():
+            line.click()
+        for line in tab.page.locator(".thoughts > summary").all():
+            line.click()
+        more = tab.page.get_by_role("button", name="Show all")
+        while more.count():
+            more.first.click()
+        text = check(tab)
+        for written in ("<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "U+202E", "U+001B"):
+            assert text.count(written) >= 4, written
 
 
 def test_a_run_is_cancelled(tmp_path: Path, desk: Open) -> None:
@@ -77,8 +148,8 @@ def test_the_tree_of_fifty_agents_is_shown(tmp_path: Path, desk: Open) -> None:
         tab = desk(server.url, f"#/runs/{name}")
         expect(tab.page.get_by_role("heading", name="50 agents")).to_be_visible()
         expect(tab.page.locator(".head .state")).to_have_text("completed")
-        expect(tab.page.locator(".agent")).to_have_count(50)
-        expect(tab.page.locator(".tree.top > li > .tree > li")).to_have_count(49)
+        expect(tab.page.locator(".step.of-agent")).to_have_count(50)
+        expect(tab.page.locator(".step.of-call + .tree > li > .of-agent")).to_have_count(49)
 
 
 def test_another_tenants_run_is_not_shown(tmp_path: Path, desk: Open) -> None:
@@ -116,6 +187,7 @@ def test_questions_are_answered_and_approvals_refused_in_the_inbox(tmp_path: Pat
         expect(tab.page.locator("tbody tr").first).to_contain_text("refused: Too dear.")
         tab.go(f"#/runs/{name}")
         expect(tab.page.locator(".head .state")).to_have_text("completed")
+        tab.sees("May calculate be called? refused: Too dear.")
         assert "Too dear." in str(model.script.requests[-1].items)
 
 

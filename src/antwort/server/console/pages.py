@@ -41,6 +41,7 @@ FILES = (
     "server.js",
     "snippets.js",
     "store.js",
+    "story.js",
     "text.js",
     "turn.js",
 )

@@ -1,16 +1,18 @@
-// Work in the background: a list of it, and one run with its agents and calls.
+// What was done for requests: a list of it, and one run with its agents, turns and calls.
 
-import { ApiError, json } from "./api.js";
+import { ApiError, json, login } from "./api.js";
 import { button, copier, fill, h, link, problem, View } from "./dom.js";
 import { openQuestions, questionCard } from "./questions.js";
+import { callState, Story } from "./story.js";
 import { duration, number, oneLine, when } from "./text.js";
 
 /** @typedef {import("./api.js").Json} Json */
 
 const STATES = ["", "queued", "in_progress", "completed", "failed", "incomplete", "cancelled"];
 const ACTIVE = new Set(["queued", "in_progress"]);
+const RETRIED = new Set(["failed", "cancelled", "incomplete"]);
 const KINDS = /** @type {Record<string, string>} */ ({
-  completed: "ok", success: "ok", ended: "ok", failed: "failed", error: "failed", timeout: "failed", incomplete: "failed", interrupted: "failed", in_progress: "waiting", queued: "waiting", waiting: "waiting", begun: "waiting",
+  completed: "ok", failed: "failed", incomplete: "failed", in_progress: "waiting", queued: "waiting", waiting: "waiting",
 });
 const PAGE = 50;
 /** As many runs are looked at again and again. */
@@ -27,11 +29,26 @@ function taken(run) {
   return seconds < 1 ? "< 1 s" : duration(seconds);
 }
 
+/** Characters of each text of a trace. */
+const LONGEST = 8_000;
+
 class RunsView extends View {
+  constructor() {
+    super();
+    /** What the list is filtered by, which stays for whoever comes back from a run. @type {Record<string, string>} */
+    this.wanted = {};
+    /** The key with which no traces are seen. @type {string | null} */
+    this.blind = null;
+  }
+
   show() {
     /** What is shown. @type {string} */
     this.told = "";
-    const [id] = this.path;
+    /** What its reader has opened. @type {Set<string>} */
+    this.opened = new Set();
+    const [id, place = ""] = this.path;
+    /** What is to be looked at first. @type {string} */
+    this.sought = place;
     if (id) void this.repeat(2, () => this.one(id));
     else this.list();
   }
@@ -39,19 +56,25 @@ class RunsView extends View {
   // --- all of them ---------------------------------------------------------------------------------------------------
 
   list() {
-    this.status = "";
     /** How many are shown. @type {number} */
     this.most = PAGE;
-    const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Status" }, STATES.map((status) => button(status.replaceAll("_", " ") || "all", () => {
-      this.status = status;
+    const want = (/** @type {string} */ name, /** @type {string} */ value) => {
+      this.wanted = { ...this.wanted, [name]: value };
       this.most = PAGE;
-      mark();
       void this.look();
+    };
+    const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Status" }, STATES.map((status) => button(status.replaceAll("_", " ") || "all", () => {
+      want("status", status);
+      mark();
     })));
-    const mark = () => [...tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(STATES[index] === this.status)));
+    const mark = () => [...tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(STATES[index] === (this.wanted.status ?? ""))));
     mark();
+    const named = (/** @type {string} */ name) => h("input", { type: "search", class: "search", "aria-label": `Of ${name}`, placeholder: `Any ${name}`, maxlength: 256, value: this.wanted[name] ?? "", input: (event) => want(name, event.target.value.trim()) });
+    const failed = h("input", { type: "checkbox", checked: this.wanted.failed === "true", change: () => want("failed", failed.checked ? "true" : "") });
     this.rows = h("div");
-    fill(this, h("div", { class: "head" }, h("h1", {}, "Runs"), tabs), h("section", {}, this.rows));
+    fill(this, h("div", { class: "head" }, h("h1", {}, "Runs"), tabs),
+      h("div", { class: "filters" }, h("label", { class: "choice" }, failed, "Something did not work"), named("function"), named("agent")),
+      h("section", {}, this.rows));
     // Who reads far back is not disturbed by what changes meanwhile, and it would be much to ask again.
     void this.repeat(3, async () => {
       if ((this.most ?? 0) <= LIVE) await this.look();
@@ -59,23 +82,25 @@ class RunsView extends View {
   }
 
   async look() {
-    const { signal, rows, status, most = PAGE } = this;
+    const { signal, rows, wanted, most = PAGE } = this;
     if (!rows) return;
+    const filters = Object.entries(wanted).filter(([, value]) => value);
     try {
       /** @type {Json[]} */
       const runs = [];
       let more = true;
       while (more && runs.length < most) {
-        const after = runs.length > 0 ? `&after=${encodeURIComponent(runs.at(-1)?.id)}` : "";
-        const page = await json(`/v1/runs?limit=${Math.min(100, most - runs.length)}${status ? `&status=${status}` : ""}${after}`, { signal });
+        const after = runs.length > 0 ? [["after", runs.at(-1)?.id]] : [];
+        const query = new URLSearchParams([["limit", String(Math.min(100, most - runs.length))], ...filters, ...after]);
+        const page = await json(`/v1/runs?${query}`, { signal });
+        if (this.wanted !== wanted) return;
         runs.push(...page.data);
         more = page.has_more;
       }
-      if (this.status !== status) return;
-      if (runs.length === 0) fill(rows, h("p", { class: "empty" }, status ? `No run is ${status.replaceAll("_", " ")}.` : "Nothing has been done in the background yet. A response with “background” is a run."));
+      if (runs.length === 0) fill(rows, h("p", { class: "empty" }, filters.length > 0 ? "No run is like that." : "Nothing has been done yet. Whatever is answered and stored is a run."));
       else fill(rows, table(runs), more && button("Show more", () => ((this.most = most + 4 * PAGE), this.look())));
     } catch (error) {
-      if (!signal.aborted) fill(rows, problem(error));
+      if (!signal.aborted && this.wanted === wanted) fill(rows, problem(error));
     }
   }
 
@@ -87,11 +112,17 @@ class RunsView extends View {
     try {
       const run = await json(`/v1/runs/${encodeURIComponent(id)}`, { signal });
       const told = JSON.stringify(run);
-      if (told === this.told && !ACTIVE.has(run.status)) return;
-      const questions = run.waiting ? await openQuestions(signal, run.id).catch(() => []) : [];
-      if (told === this.told && questions.length > 0) return; // somebody may be writing an answer
+      if (told === this.told && !(run.waiting && this.querySelector(".question") === null)) {
+        const line = this.querySelector(".facts");
+        if (line && ACTIVE.has(run.status)) fill(line, facts(run).join(" · "));
+        return;
+      }
+      const [questions, story] = await Promise.all([run.waiting ? openQuestions(signal, run.id).catch(() => []) : [], this.story(run)]);
+      if (signal.aborted) return;
       this.told = told;
-      this.details(run, questions);
+      this.details(run, questions, story);
+      if (story && this.sought) story.reveal(this.sought);
+      this.sought = "";
     } catch (error) {
       if (signal.aborted) return;
       const missing = error instanceof ApiError && error.status === 404;
@@ -99,8 +130,22 @@ class RunsView extends View {
     }
   }
 
-  /** @param {Json} run @param {Json[]} questions */
-  details(run, questions) {
+  /** Return what was said in a run; null for whoever may not know. @param {Json} run */
+  async story(run) {
+    const { key } = login.value;
+    if (this.blind === key) return null;
+    try {
+      const trace = await json(`/v1/responses/${encodeURIComponent(run.id)}/trace?max_length=${LONGEST}`, { signal: this.signal });
+      return new Story(run.id, trace, this.opened ?? new Set());
+    } catch (error) {
+      if (!(error instanceof ApiError && error.status === 403)) throw error;
+      this.blind = key; // it need not be told so again
+      return null;
+    }
+  }
+
+  /** @param {Json} run @param {Json[]} questions @param {Story | null} story */
+  details(run, questions, story) {
     const again = () => {
       this.told = "";
       void this.one(run.id);
@@ -117,18 +162,22 @@ class RunsView extends View {
     };
     const id = encodeURIComponent(run.id);
     const isActive = ACTIVE.has(run.status);
+    const isOneAgent = run.agents.length === 1;
     fill(this,
       h("div", { class: "head" },
         h("h1", {}, oneLine(run.agent ?? "Run")), state(run.waiting ? "waiting" : run.status),
         isActive && button("Cancel", () => act(`/v1/responses/${id}/cancel`)),
-        (run.status === "failed" || run.status === "cancelled") && button("Try again", () => act(`/v1/runs/${id}/retry`))),
+        run.background && RETRIED.has(run.status) && button("Try again", () => act(`/v1/runs/${id}/retry`))),
       h("p", { class: "facts muted" }, facts(run).join(" · ")),
       h("p", { class: "actions" }, link(`#/chat/${id}`, "What was said"), copier("Copy link", () => location.href), h("code", { class: "muted" }, run.id), run.retry_of && link(`#/runs/${encodeURIComponent(run.retry_of)}`, "The try before")),
       told,
       run.error && problem(run.error.message ?? "It has failed."),
       run.incomplete_details && h("p", { class: "problem" }, `It ended early: ${String(run.incomplete_details.reason).replaceAll("_", " ")}.`),
       questions.length > 0 && h("section", { class: "cards" }, questions.map((question) => questionCard(question, again))),
-      h("section", { "aria-label": "Agents" }, h("h2", {}, run.agents.length === 1 ? "Calls" : `${number(run.agents.length)} agents`), tree(run)));
+      story?.failures(),
+      h("section", { "aria-label": "Agents" },
+        h("h2", {}, isOneAgent ? (story ? "What was done" : "Calls") : `${number(run.agents.length)} agents`),
+        story ? story.tree() : [h("p", { class: "hint" }, "What was said, asked and returned is shown to keys with the scope traces:read."), tree(run)]));
   }
 }
 
@@ -144,7 +193,7 @@ function table(runs) {
     h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: index > 3 ? "number" : null }, name)))),
     h("tbody", {}, runs.map((run) => h("tr", {},
       h("td", {}, link(`#/runs/${encodeURIComponent(run.id)}`, when(run.created_at))),
-      h("td", {}, state(run.waiting ? "waiting" : run.status)),
+      h("td", {}, state(run.waiting ? "waiting" : run.status), run.failed_calls > 0 && h("span", { class: "flaw" }, run.failed_calls === 1 ? "1 failed call" : `${number(run.failed_calls)} failed calls`)),
       h("td", {}, oneLine(run.agent ?? "–", 40)),
       h("td", {}, oneLine(String(run.model), 40)),
       h("td", { class: "number" }, run.usage ? number(run.usage.total_tokens) : "–"),
@@ -175,7 +224,7 @@ function tree(run) {
 
 /** @param {Json} call */
 function callLine(call) {
-  return h("li", { class: call.parent ? "nested" : "" }, h("code", {}, oneLine(call.name, 60)), state(call.status ?? call.state), h("span", { class: "muted" }, `turn ${call.turn}`));
+  return h("li", { class: call.parent ? "nested" : "" }, h("code", {}, oneLine(call.name, 60)), h("span", { class: `state ${callState(call)}` }, oneLine(call.status ?? call.state).replaceAll("_", " ")), h("span", { class: "muted" }, `turn ${call.turn}`));
 }
 
 customElements.define("runs-view", RunsView);
