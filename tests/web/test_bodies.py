@@ -118,6 +118,21 @@ def test_a_page_of_another_site_cannot_send_what_browsers_let_it_send_without_as
     assert model.script.requests == []
 
 
+def test_a_page_of_another_site_cannot_send_what_needs_no_body(tmp_path: Path) -> None:
+    app = Antwort(Config(data_dir=tmp_path), backend=ScriptedBackend([]), providers=[Harbour()])
+    paths = ["/v1/providers/harbour/disable", "/v1/responses/resp_1/cancel", "/v1/runs/resp_1/retry", "/mcp"]
+    with running(app) as server:
+        for path in paths:
+            for kind in ("text/plain", "Text/Plain; x=application/json", "multipart/form-data; boundary=x", "", None):
+                headers = {"origin": "null"} | ({} if kind is None else {"content-type": kind})
+                found = httpx.post(f"{server.url}{path}", headers=headers)
+                assert (found.status_code, found.json()["error"]["code"]) == (415, "unsupported_media_type"), path
+        own = {"origin": server.url}
+        for headers in ({}, {**own, "content-type": "application/json"}, {**own, "authorization": "Bearer none"}):
+            found = httpx.post(f"{server.url}/v1/providers/harbour/disable", headers=headers)
+            assert (found.status_code, found.json()["enabled"]) == (200, False)
+
+
 @pytest.mark.parametrize("path", [*PATHS, "/v1/vessel"])
 def test_a_body_that_was_encoded_is_refused_by_the_name_of_the_header(tmp_path: Path, path: str) -> None:
     body = gzip.compress(b'{"model": "scripted", "input": "Hi", "messages": []}')

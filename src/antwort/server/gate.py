@@ -32,7 +32,16 @@ from antwort.server.http.exchange import UnsentAnswerError
 from antwort.server.observation import ERROR, HEADER, Observation, Refusals, request_id_of
 from antwort.server.router import Router
 from antwort.web.answers import as_api_error, error_response
-from antwort.web.requests import CONTEXT, DENIED, PRINCIPAL, REQUEST_ID, ROUTE, ValueCount, named_headers
+from antwort.web.requests import (
+    CONTEXT,
+    DENIED,
+    PRINCIPAL,
+    REQUEST_ID,
+    ROUTE,
+    ValueCount,
+    check_page,
+    named_headers,
+)
 
 # --- bodies have a largest size, each of them and all together, and a largest number of values -----------------------
 
@@ -421,7 +430,9 @@ class RequestGate:
             raise
 
     def _admit(self, scope: Scope, principal: Principal) -> None:
-        """Let a caller in who does not call too often."""
+        """Let a caller in who does not call too often, and is no page of another site."""
+        if scope["method"] == "POST" and principal is self._guards.logins.anyone:
+            check_page(named_headers(scope))  # nobody has to prove anything, and a browser is somebody
         try:
             limits = self._guards.limiter.check(principal)
         except RateLimitError as error:

@@ -79,6 +79,8 @@ def authorize(context: Context | None, scopes: str | None) -> None:
 
 
 _JSON = frozenset({b"application/json", b"text/json"})
+_UNASKED = frozenset({b"", b"text/plain", b"application/x-www-form-urlencoded", b"multipart/form-data"})
+"""What pages may send to other sites before those are asked."""
 
 
 def require_json(headers: Mapping[bytes, bytes]) -> None:
@@ -95,6 +97,22 @@ def require_json(headers: Mapping[bytes, bytes]) -> None:
         _check_encoding(headers[b"content-encoding"])
     if claimed is None and b"origin" in headers:
         raise UnsupportedMediaTypeError("Web pages must say that they send JSON (content-type: application/json).")
+
+
+def check_page(headers: Mapping[bytes, bytes]) -> None:
+    """Refuse a POST that browsers let a page of any site send without asking the server first.
+
+    Many routes read no body, so the type that they would refuse is looked at for all. What has a header that pages
+    cannot set unasked, credentials or another type, a browser has asked about, or it comes from the server's own page.
+    """
+    if b"origin" not in headers or b"authorization" in headers:
+        return
+    kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
+    if kind in _UNASKED:
+        raise UnsupportedMediaTypeError(
+            "Web pages must say that they send JSON (content-type: application/json), even if they send nothing, or"
+            " send credentials in the header Authorization."
+        )
 
 
 def _check_media_type(value: bytes) -> None:

@@ -57,10 +57,9 @@ function sent(options) {
   if (login.value.key) headers.authorization = `Bearer ${login.value.key}`;
   /** @type {BodyInit | undefined} */
   let body = options.raw;
-  if (options.body !== undefined) {
-    headers["content-type"] = "application/json";
-    body = JSON.stringify(options.body);
-  }
+  if (options.body !== undefined) body = JSON.stringify(options.body);
+  // Also without a body: the server takes no POST that any page could send.
+  if (options.raw === undefined) headers["content-type"] = "application/json";
   return { method: options.method ?? (body === undefined ? "GET" : "POST"), headers, body };
 }
 
