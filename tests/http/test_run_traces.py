@@ -16,6 +16,7 @@ from antwort.types import JSON
 SPAWN, SPLIT, CRASH, ADD, ASK = [
     {"type": "function", "name": name} for name in ("spawn_agent", "split", "crash", "add", "ask_user")
 ]
+LEAK = "api_key=sk-proj-0123456789abcdef Out of tune."
 USER = {"user": {"enabled": True}}
 
 
@@ -85,7 +86,10 @@ def test_agents_turns_and_calls_are_told_with_what_has_failed(tmp_path: Path) ->
 
 
 def test_a_model_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
-    steps: list[Turn | str] = [turn(calls=[call("add", a=1, b=2)]), turn(error=fail(400, "Out of tune."))]
+    steps: list[Turn | str] = [
+        turn(calls=[call("add", a=1, b=2)]),
+        turn(error=fail(400, LEAK)),
+    ]
     with served(tmp_path, steps, functions=[add]) as stage:
         name = str(
             stage.request("POST", "/responses", json={"input": "Hi", "background": True, "tools": [ADD]}).json()["id"]
@@ -94,12 +98,12 @@ def test_a_model_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
         story = traced(stage, name)
         first, second = story["responses"][0]["turns"]
         assert first["error"] is None
-        assert second["error"].endswith("Out of tune.")
+        assert second["error"].endswith("api_key=*** Out of tune.")
         assert [(one["kind"], one["status"]) for one in story["failures"]] == [
             ("turn", "error"),
             ("response", "failed"),
         ]
-        assert all(one["message"].endswith("Out of tune.") for one in story["failures"])
+        assert all(one["message"].endswith("api_key=*** Out of tune.") for one in story["failures"])
 
 
 def test_calls_of_programs_are_told_below_them(tmp_path: Path) -> None:
@@ -159,6 +163,33 @@ def test_texts_are_cut_where_it_is_asked(tmp_path: Path) -> None:
         for wrong in (-1, 1_000_001, "all"):
             found = stage.request("GET", f"/responses/{name}/trace", params={"max_length": wrong})
             assert (found.status_code, found.json()["error"]["param"]) == (400, "max_length")
+
+
+def test_half_of_a_secret_is_never_shown(tmp_path: Path) -> None:
+    secret = "sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+    with served(tmp_path, ["Hello."]) as stage:
+        name = answered(stage, input=f"The key is {secret}, " + "y" * 5000)
+        for most in (0, 14, 16, 20, 30, 60):
+            [response] = traced(stage, name, max_length=most)["responses"]
+            shown = response["input"][0]["content"][0]["text"].partition("…")[0]
+            assert f"The key is sk-***, {'y' * most}".startswith(shown)
+            assert len(shown) == most
+
+
+def test_values_of_secret_names_are_masked_and_what_is_nested_too_deep_is_left_out(tmp_path: Path) -> None:
+    deep: JSON = {"password": "correct horse"}
+    for _ in range(400):
+        deep = {"items": deep}
+    schema = {"password": "correct horse", "deep": deep, "properties": {"token": {"type": "string"}}}
+    tool = {"name": "sail", "input_schema": schema}
+    listed = {"type": "mcp_list_tools", "id": "mcpl_1", "server_label": "sea", "tools": [tool]}
+    with served(tmp_path, ["Hello."]) as stage:
+        name = answered(stage, input=[listed, {"role": "user", "content": "Hi"}])
+        [response] = traced(stage, name)["responses"]
+        shown = response["input"][0]["tools"][0]["input_schema"]
+        assert (shown["password"], shown["properties"]) == ("***", {"token": {"type": "string"}})
+        assert "correct horse" not in str(response)
+        assert str(shown["deep"]).count("items") < 100
 
 
 def test_only_its_tenant_and_who_may_read_traces_sees_one(tmp_path: Path) -> None:

@@ -9,12 +9,13 @@ from antwort.observability.logs import (
     reset_logging,
 )
 from antwort.observability.metrics import DURATION_BUCKETS, Metrics, MetricsPage
-from antwort.observability.redaction import Redactor, redact, text_of
+from antwort.observability.redaction import MASK, Redactor, is_secret_key, redact, text_of
 from antwort.observability.spans import NoTracer, Span, Tracer, tracer
 from antwort.observability.watchdog import LoopWatchdog
 
 __all__ = [
     "DURATION_BUCKETS",
+    "MASK",
     "AuditLog",
     "LoopWatchdog",
     "Metrics",
@@ -26,6 +27,7 @@ __all__ = [
     "bind_log_context",
     "bind_tenant",
     "configure_logging",
+    "is_secret_key",
     "log_context",
     "redact",
     "reset_logging",

@@ -11,7 +11,7 @@ from antwort.context import Context
 from antwort.context.context import TRACES_READ
 from antwort.engine.calls.items import OWN
 from antwort.engine.engine import Engine, not_found
-from antwort.observability import Redactor
+from antwort.observability import MASK, Redactor, is_secret_key
 from antwort.server.api.description import examples
 from antwort.storage.base import ACTIVE, TURNS, JournalEntry, Question, ResponseRecord, TurnRecord
 from antwort.storage.call_record import CallRecord
@@ -25,6 +25,10 @@ MaxLength = Annotated[
 _LONGEST = 2_000
 _MOST_RESPONSES = 500
 """Responses of a run that are told with their turns and calls."""
+_LONGEST_SECRET = 2_000
+"""Characters of the longest secret that is known for one at the end of what is shown."""
+_DEEPEST = 100
+"""How deep values within each other are shown: how deep they are is the client's to choose."""
 _LONGEST_CHAIN = 50
 """Responses that continue one another because something was asked."""
 
@@ -260,9 +264,9 @@ class _Tree:
         self, record: ResponseRecord, entries: Sequence[JournalEntry], begun: dict[str, list[TracedResponse]]
     ) -> list[TracedTurn]:
         """Return the turns of a response, with the calls of each; what no turn has said comes first."""
-        turns = [_turn(number, turn) for number, turn in enumerate(_turns_of(record), 1)]
+        turns = [_turn(number, turn, self._texts) for number, turn in enumerate(_turns_of(record), 1)]
         starts = [turn.position for turn in _turns_of(record)]
-        before, nested = _turn(0, None), self._nested(record, entries, begun)
+        before, nested = _turn(0, None, self._texts), self._nested(record, entries, begun)
         number = 0
         for position, entry in enumerate(entries):
             while number < len(starts) and starts[number] <= position:
@@ -321,7 +325,7 @@ def _turns_of(record: ResponseRecord) -> list[TurnRecord]:
     return msgspec.convert(record.extra.get(TURNS, []), list[TurnRecord])
 
 
-def _turn(number: int, turn: TurnRecord | None) -> TracedTurn:
+def _turn(number: int, turn: TurnRecord | None, texts: "_Texts") -> TracedTurn:
     return TracedTurn(
         number=number,
         began_at=None if turn is None else turn.began / 1000,
@@ -331,7 +335,7 @@ def _turn(number: int, turn: TurnRecord | None) -> TracedTurn:
         cached_tokens=0 if turn is None else turn.cached,
         output_tokens=0 if turn is None else turn.written,
         finish_reason=None if turn is None else turn.finish,
-        error=None if turn is None else turn.error,
+        error=None if turn is None or turn.error is None else texts.text(turn.error),
         items=(),
         calls=(),
     )
@@ -412,12 +416,20 @@ class _Texts(Struct, frozen=True):
         left_out = len(text) - self.longest
         if left_out <= 0:
             return self.redactor.text(text)
-        return f"{self.redactor.text(text[: self.longest])}… ({left_out:,} characters more)"
+        # Half of a secret is not known for one: what is cut off is looked at as well, as far as one may reach.
+        shown = self.redactor.text(text[: self.longest + 2 * _LONGEST_SECRET])
+        sure = len(shown) - (_LONGEST_SECRET if left_out > 2 * _LONGEST_SECRET else 0)
+        return f"{shown[: min(self.longest, max(0, sure))]}… ({left_out:,} characters more)"
 
-    def shown(self, value: Any) -> Any:
-        """Return a JSON value with its texts as they are shown."""
+    def shown(self, value: Any, depth: int = _DEEPEST) -> Any:
+        """Return a JSON value with its texts as they are shown; what is nested too deep is left out."""
         if isinstance(value, str):
             return self.text(value)
+        if not depth:
+            return "…"
         if isinstance(value, dict):
-            return {name: self.shown(each) for name, each in value.items()}
-        return [self.shown(each) for each in value] if isinstance(value, list) else value
+            return {
+                name: MASK if isinstance(each, str) and is_secret_key(name) else self.shown(each, depth - 1)
+                for name, each in value.items()
+            }
+        return [self.shown(each, depth - 1) for each in value] if isinstance(value, list) else value
