@@ -128,6 +128,7 @@ def test_the_story_of_a_run_is_drawn(cli: Cli, tmp_path: Path) -> None:
         assert told["failures"][0]["message"] == "7 c… (15 characters more)"
         [row] = cli("runs", "list", "--failed", "--function", "split", *at).stdout.splitlines()[1:]
         assert name in row
+        assert row.endswith("1 failed call")
         assert cli("runs", "list", "--foreground", *at).stdout == "No run is like that.\n"
         waiting = begun(served.url, tools=named("ask_user"))
         [asked] = until(served.url, waiting, "waiting")["calls"]
@@ -137,6 +138,17 @@ def test_the_story_of_a_run_is_drawn(cli: Cli, tmp_path: Path) -> None:
         story = cli("runs", "trace", waiting, *at).stdout
         assert "? Which?: blue" in story
         assert story.count("The model is away.") == 4
+
+
+def test_words_say_why_a_run_has_no_whole_answer(cli: Cli, tmp_path: Path) -> None:
+    hangs = turn(calls=[call("spawn_agent", prompt="Wait!", timeout=0.2)])
+    with serving(tmp_path, hangs, turn(wait_for=Gate()), "It has not answered.") as served:
+        at = ("--url", served.url)
+        name = begun(served.url, tools=named("spawn_agent"))
+        until(served.url, name, "completed")
+        story = cli("runs", "trace", name, *at).stdout
+        assert "agent, turn 1: It was stopped before the model had answered." in story
+        assert "agent: deadline: its time was over before it had answered" in story
 
 
 def test_long_lists_go_on_after_an_id(cli: Cli, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from antwort.cli.options import configured, json_option, server_options
 from antwort.cli.output import Misuse, print_json, print_table
 from antwort.cli.running_server import own_url
 from antwort.cli.terminal import EventLines, Printer, check_outcome, clean, harmless
-from antwort.cli.traces import drawn_trace
+from antwort.cli.traces import drawn_trace, explained
 from antwort.concurrency.backoff import Backoff
 from antwort.config import LoadedConfig
 from antwort.context.agents import AgentInfo
@@ -296,7 +296,10 @@ def _status(run: JSON) -> str:
 
 def _why(run: JSON) -> str:
     error, details = run["error"] or {}, run["incomplete_details"] or {}
-    return str(error.get("message") or details.get("reason") or "")
+    if why := str(error.get("message") or explained(str(details.get("reason") or ""))):
+        return why
+    failed: int = run["failed_calls"]
+    return f"{failed:,} failed call{'' if failed == 1 else 's'}" if failed else ""
 
 
 def _moment(seconds: int) -> str:

@@ -23,6 +23,15 @@ _MARKS = {
     "interrupted": "!",
 }
 _FAILED = "✗"
+_REASONS = {
+    "budget": "the tokens, the cost or the time of the run are spent (engine.run)",
+    "deadline": "its time was over before it had answered (engine.deadline, or the timeout of a sub-agent)",
+    "max_turns": "it had no turn left (engine.max_turns, or the agent's)",
+    "max_output_tokens": "its answer has reached the most tokens that it may have",
+    "repeated_calls": "it has made the same call over and over",
+    "unfinished": "the stream of the model server broke off",
+}
+"""Why there is no whole answer, where the word alone says too little."""
 
 
 class _Node(Struct):
@@ -30,6 +39,11 @@ class _Node(Struct):
     below: "Sequence[_Node]" = ()
     failed: bool = False
     """Whether it, or something below it, did not work."""
+
+
+def explained(reason: str) -> str:
+    """Return why a response has ended early, in words."""
+    return f"{reason}: {_REASONS[reason]}" if reason in _REASONS else reason
 
 
 def drawn_trace(trace: JSON) -> Iterator[str]:
@@ -40,7 +54,7 @@ def drawn_trace(trace: JSON) -> Iterator[str]:
         yield ""
         yield "What did not work:"
     for failure in failures[:_MOST]:
-        yield f"  {_where(failure)}: {_short(failure['message'] or failure['status'])}"
+        yield f"  {_where(failure)}: {_message(failure)}"
     if len(failures) > _MOST:
         yield f"  … and {len(failures) - _MOST:,} more"
 
@@ -105,7 +119,9 @@ def _question(question: JSON) -> _Node:
     wanted = asked.get("question") or asked.get("name") or question["kind"]
     said = answer.get("text") or ""
     if "approve" in answer:
-        said = "approved" if answer["approve"] else "refused"
+        said = (
+            "approved" if answer["approve"] else ": ".join(filter(None, ["refused", str(answer.get("reason") or "")]))
+        )
     return _Node(f"? {_short(str(wanted))}: {_short(str(said)) if said else question['status']}")
 
 
@@ -119,9 +135,14 @@ def _said(item: JSON) -> str:
     return f"[{item.get('type')}{f' {name}' if name else ''}]"
 
 
+def _message(failure: JSON) -> str:
+    message = str(failure["message"] or failure["status"])
+    return _short(explained(message) if failure["kind"] == "response" else message)
+
+
 def _where(failure: JSON) -> str:
     agent = harmless(str(failure["agent"]))
-    place = f"{agent}, turn {failure['turn']}" if failure["turn"] is not None else agent
+    place = f"{agent}, turn {failure['turn']}" if failure["turn"] else agent
     return f"{place}, {harmless(str(failure['name']))}" if failure["name"] else place
 
 

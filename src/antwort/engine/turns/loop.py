@@ -48,6 +48,8 @@ from antwort.wire.requests import wants_summary
 from antwort.wire.responses import ResponseObject, Usage
 
 logger = logging.getLogger(__name__)
+_STOPPED = "It was stopped before the model had answered."
+"""What is kept of a turn that somebody has cancelled, or whose time was over."""
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _ONWARD, _ANSWERED, _PARKED = LoopOutcome.ONWARD, LoopOutcome.ANSWERED, LoopOutcome.PARKED
@@ -391,7 +393,9 @@ class Loop:
     def _note_failed(self, started: float, begun: TurnRecord | None, error: BaseException) -> None:
         """Take note of a turn that has failed."""
         if begun is not None:
-            begun.error = error.message if isinstance(error, APIError) else type(error).__name__
+            stopped = isinstance(error, asyncio.CancelledError)
+            plain = _STOPPED if stopped else type(error).__name__
+            begun.error = error.message if isinstance(error, APIError) else plain
         self.broke_off = self.emitter.has_spoken or isinstance(error, BrokenOffError | StalledError)
         self._parts.metrics.count_failed_turn(time.perf_counter() - started, error)
 

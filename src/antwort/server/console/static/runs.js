@@ -3,7 +3,7 @@
 import { ApiError, json, login } from "./api.js";
 import { button, copier, fill, h, link, problem, View } from "./dom.js";
 import { openQuestions, questionCard } from "./questions.js";
-import { callState, Story } from "./story.js";
+import { callState, explained, Story } from "./story.js";
 import { duration, number, oneLine, when } from "./text.js";
 
 /** @typedef {import("./api.js").Json} Json */
@@ -172,7 +172,7 @@ class RunsView extends View {
       h("p", { class: "actions" }, link(`#/chat/${id}`, "What was said"), copier("Copy link", () => location.href), h("code", { class: "muted" }, run.id), run.retry_of && link(`#/runs/${encodeURIComponent(run.retry_of)}`, "The try before")),
       told,
       run.error && problem(run.error.message ?? "It has failed."),
-      run.incomplete_details && h("p", { class: "problem" }, `It ended early: ${String(run.incomplete_details.reason).replaceAll("_", " ")}.`),
+      run.incomplete_details && h("p", { class: "problem" }, `It ended early: ${explained(run.incomplete_details.reason)}.`),
       questions.length > 0 && h("section", { class: "cards" }, questions.map((question) => questionCard(question, again))),
       story?.failures(),
       h("section", { "aria-label": "Agents" },

@@ -10,6 +10,15 @@ import { block, duration, number, oneLine, pretty, when } from "./text.js";
 const SVG = { width: 100, height: 8 };
 /** As many failures are listed; the others are in the tree. */
 const FAILURES = 50;
+/** Why a response has no whole answer, where the word alone says too little. @type {Record<string, string>} */
+const REASONS = {
+  budget: "the tokens, the cost or the time of the run are spent (engine.run)",
+  deadline: "its time was over before it had answered (engine.deadline, or the timeout of a sub-agent)",
+  max_turns: "it had no turn left (engine.max_turns, or the agent's)",
+  max_output_tokens: "its answer has reached the most tokens that it may have",
+  repeated_calls: "it has made the same call over and over",
+  unfinished: "the stream of the model server broke off",
+};
 const OVER = { isOver: true };
 
 /** The story of a run, as elements. */
@@ -38,7 +47,7 @@ export class Story {
       h("h2", {}, "What did not work"),
       h("ul", { class: "plain" }, failures.slice(0, FAILURES).map((/** @type {Json} */ failure) => h("li", {},
         link(`#/runs/${encodeURIComponent(this.run)}/${encodeURIComponent(placeOf(failure))}`, whereOf(failure)),
-        h("span", { class: "why" }, oneLine(failure.message || failure.status, 400))))),
+        h("span", { class: "why" }, oneLine(failure.kind === "response" && Object.hasOwn(REASONS, failure.message) ? explained(failure.message) : failure.message || failure.status, 400))))),
       failures.length > FAILURES && h("p", { class: "hint" }, `And ${number(failures.length - FAILURES)} more, below.`));
   }
 
@@ -60,7 +69,7 @@ export class Story {
   /** @param {Json} response @returns {HTMLElement} */
   response(response) {
     const state = response.waiting ? "waiting" : String(response.status);
-    const why = response.error?.message ?? response.incomplete_details?.reason;
+    const why = response.error?.message ?? (response.incomplete_details && explained(response.incomplete_details.reason));
     const given = [
       response.instructions && titled("Instructions", response.instructions),
       response.input.length > 0 && [h("h4", {}, "What it was given"), response.input.map(shownInput)],
@@ -72,7 +81,7 @@ export class Story {
       h("span", { class: "brief" }, [state.replaceAll("_", " "), response.model, response.usage && `${number(response.usage.total_tokens)} tokens`].filter(Boolean).map((one) => oneLine(String(one), 60)).join(" · ")),
     ], response.created_at, (response.completed_at ?? now()) - response.created_at, DOTS[state] ?? "failed", "s");
     return h("li", {}, line,
-      why && h("p", { class: "why bad" }, oneLine(String(why).replaceAll("_", " "), 400)),
+      why && h("p", { class: "why bad" }, oneLine(String(why), 400)),
       response.turns === null && h("p", { class: "hint" }, "There are too many agents to tell what each has done."),
       list((response.turns ?? []).map((/** @type {Json} */ turn) => this.turn(response, turn))),
       list(response.agents.map((/** @type {Json} */ agent) => this.response(agent))));
@@ -164,6 +173,12 @@ export class Story {
 }
 
 const DOTS = /** @type {Record<string, string>} */ ({ completed: "ok", queued: "waiting", in_progress: "waiting", waiting: "waiting" });
+
+/** Say in words why a response has ended early. @param {unknown} reason */
+export function explained(reason) {
+  const word = String(reason);
+  return Object.hasOwn(REASONS, word) ? `${word.replaceAll("_", " ")}: ${REASONS[word]}` : word.replaceAll("_", " ");
+}
 
 /** Tell how a call has ended, or that it has not. @param {Json} call */
 export function callState(call) {
