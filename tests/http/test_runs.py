@@ -100,6 +100,19 @@ def test_runs_are_listed_by_what_they_are(tmp_path: Path) -> None:
             assert stage.request("GET", "/runs", params=wrong).status_code == 400
 
 
+def test_a_run_is_of_an_agent_only_if_that_agent_has_answered(tmp_path: Path) -> None:
+    alike = {"type": "function", "name": "sail", "parameters": {"type": "object", "agent": "boss"}}
+    agents = {"boss": {"instructions": "Lead."}, "boss_2": {"instructions": "Help."}}
+    with served(tmp_path, ["Hello.", "Aye.", "Aye."], agents=agents) as stage:
+        body = {"input": "Hi", "metadata": {"agent": "boss"}, "tools": [alike]}
+        assert stage.request("POST", "/responses", json=body).status_code == 200
+        lead = str(stage.request("POST", "/responses", json={"input": "Hi", "agent": "boss"}).json()["id"])
+        help_ = begun(stage, agent="boss_2", metadata={"agent": "boss"})
+        assert ids(listed(stage, agent="boss")) == [lead]
+        assert ids(listed(stage, agent="boss_2")) == [help_]
+        assert ids(listed(stage, agent="boss_")) == ids(listed(stage, agent='boss"}')) == []
+
+
 def test_background_responses_are_listed_by_status_and_others_are_not(tmp_path: Path, gate: Gate) -> None:
     steps: list[Turn | str] = ["One.", turn(error=fail(400, "No.")), "In front.", turn("Later.", wait_for=gate)]
     with served(tmp_path, steps) as stage:

@@ -117,7 +117,7 @@ class ResponseObject(Struct, kw_only=True):
     user: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
     agent: str | UnsetType = UNSET
-    """The agent profile that answered, if one was asked for; ours."""
+    """The agent profile that answered, if one was asked for; ours. It is the last field: filters of runs look there."""
 
     @property
     def is_kept(self) -> bool:

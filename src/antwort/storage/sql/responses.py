@@ -549,7 +549,7 @@ def _conditions(wanted: RunFilter) -> tuple[list[str], list[object]]:
         conditions.append(_FAILED if wanted.failed else f"NOT {_FAILED}")
     for condition, value in (
         ("status = ?", wanted.status),
-        ("body LIKE ? ESCAPE '!'", None if wanted.agent is None else _like("agent", wanted.agent)),
+        ("body LIKE ? ESCAPE '!'", None if wanted.agent is None else _like("agent", wanted.agent, end="}")),
         ("created_at > ?", wanted.created_after),
         ("created_at < ?", wanted.created_before),
         (_CALLS, None if wanted.function is None else _like("name", wanted.function)),
@@ -560,10 +560,13 @@ def _conditions(wanted: RunFilter) -> tuple[list[str], list[object]]:
     return conditions, values
 
 
-def _like(key: str, value: str) -> str:
-    """Return a pattern that finds a value in JSON as it is stored."""
+def _like(key: str, value: str, end: str = "%") -> str:
+    """Return a pattern that finds a value in JSON as it is stored.
+
+    With `}` as the end it is the last value of all: what clients say of themselves, as in metadata, stands before it.
+    """
     quoted = encoded(value).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return f'%"{key}":{quoted}%'
+    return f'%"{key}":{quoted}{end}'
 
 
 def _position(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:
