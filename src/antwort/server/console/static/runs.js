@@ -25,6 +25,7 @@ function state(name) {
 
 /** How long a run has taken, or takes already. @param {Json} run */
 function taken(run) {
+  if (run.completed_at === null && !ACTIVE.has(run.status)) return "–"; // when it ended is not kept
   const seconds = Math.max(0, (run.completed_at ?? Date.now() / 1000) - run.created_at);
   return seconds < 1 ? "< 1 s" : duration(seconds);
 }

@@ -79,7 +79,7 @@ export class Story {
       h("span", { class: `dot ${DOTS[state] ?? "failed"}`, title: state }),
       h("strong", { class: "name" }, oneLine(response.agent, 60)),
       h("span", { class: "brief" }, [state.replaceAll("_", " "), response.model, response.usage && `${number(response.usage.total_tokens)} tokens`].filter(Boolean).map((one) => oneLine(String(one), 60)).join(" · ")),
-    ], response.created_at, (response.completed_at ?? now()) - response.created_at, DOTS[state] ?? "failed", "s");
+    ], response.created_at, endOf(response) - response.created_at, DOTS[state] ?? "failed", "s");
     return h("li", {}, line,
       why && h("p", { class: "why bad" }, oneLine(String(why), 400)),
       response.turns === null && h("p", { class: "hint" }, "There are too many agents to tell what each has done."),
@@ -250,11 +250,19 @@ function spans(responses) {
     const below = [...response.agents, ...made.flatMap((/** @type {Json} */ call) => call.agents)];
     return [
       // What is known in whole seconds begins no earlier than what is known better.
-      /** @type {[number, number]} */ ([begins, response.completed_at ?? now()]),
+      /** @type {[number, number]} */ ([begins, endOf(response)]),
       ...steps.map((step) => /** @type {[number, number]} */ ([step.began_at, step.began_at + (step.seconds ?? 0)])),
       ...spans(below),
     ];
   });
+}
+
+/** When a response ended: of one without a whole answer, its last turn or call. @param {Json} response @returns {number} */
+function endOf(response) {
+  if (response.completed_at !== null) return response.completed_at;
+  if (response.status === "queued" || response.status === "in_progress") return now();
+  const steps = (response.turns ?? []).flatMap((/** @type {Json} */ turn) => [turn, ...turn.calls]);
+  return Math.max(response.created_at, ...steps.map((/** @type {Json} */ step) => (step.began_at ?? 0) + (step.seconds ?? 0)));
 }
 
 function now() {
