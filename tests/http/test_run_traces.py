@@ -213,3 +213,14 @@ def test_a_response_that_is_not_stored_has_none(tmp_path: Path) -> None:
     with served(tmp_path, ["Hello."]) as stage:
         name = answered(stage, store=False)
         assert stage.request("GET", f"/responses/{name}/trace").status_code == 404
+
+
+def test_a_trace_of_very_much_is_not_as_much(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [turn(calls=[call("add", a=number, b="x" * 900_000) for number in range(4)]), "Done."]
+    with served(tmp_path, steps, functions=[add]) as stage:
+        name = answered(stage, tools=[ADD])
+        calls = traced(stage, name, max_length=1_000_000)["responses"][0]["turns"][0]["calls"]
+        assert [len(one["arguments"]) > 900_000 for one in calls] == [True, True, False, False]
+        assert calls[-1]["arguments"].startswith('{"a": 3')
+        assert calls[-1]["arguments"].endswith(" characters more)")
+        assert len(calls[-1]["arguments"]) < 200

@@ -27,6 +27,9 @@ _MOST_RESPONSES = 500
 """Responses of a run that are told with their turns and calls."""
 _LONGEST_SECRET = 2_000
 """Characters of the longest secret that is known for one at the end of what is shown."""
+_MOST_TEXT = 2_000_000
+"""Characters of all texts of a trace together; when they are told, each further one is short."""
+_SHORT = 100
 _DEEPEST = 100
 """How deep values within each other are shown: how deep they are is the client's to choose."""
 _LONGEST_CHAIN = 50
@@ -405,21 +408,25 @@ def _failure(
     )
 
 
-class _Texts(Struct, frozen=True):
-    """Shows texts: without secrets, and each as long as it may be."""
+class _Texts(Struct):
+    """Shows texts: without secrets, each as long as it may be, and all together, too."""
 
     redactor: Redactor
     longest: int
+    left: int = _MOST_TEXT
+    """Characters that all texts together may still have; those that come when none are left are short."""
 
     def text(self, text: str) -> str:
         """Return a text as it is shown."""
-        left_out = len(text) - self.longest
+        longest = min(self.longest, max(self.left, _SHORT))
+        self.left -= min(len(text), longest)
+        left_out = len(text) - longest
         if left_out <= 0:
             return self.redactor.text(text)
         # Half of a secret is not known for one: what is cut off is looked at as well, as far as one may reach.
-        shown = self.redactor.text(text[: self.longest + 2 * _LONGEST_SECRET])
+        shown = self.redactor.text(text[: longest + 2 * _LONGEST_SECRET])
         sure = len(shown) - (_LONGEST_SECRET if left_out > 2 * _LONGEST_SECRET else 0)
-        return f"{shown[: min(self.longest, max(0, sure))]}… ({left_out:,} characters more)"
+        return f"{shown[: min(longest, max(0, sure))]}… ({left_out:,} characters more)"
 
     def shown(self, value: Any, depth: int = _DEEPEST) -> Any:
         """Return a JSON value with its texts as they are shown; what is nested too deep is left out."""
