@@ -137,9 +137,9 @@ class Antwort:
         self.queues.several = self.chain.has_several_tenants
         self.sandbox = Sandbox(self._sandbox_rules(made), mounts)
         self._tracer = tracer(self.config.observability.tracing, self.redactor)
-        self._audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
+        self.audit = AuditLog(self.config.observability.audit_file, redactor=self.redactor)
         self._watchdog = LoopWatchdog(self.metrics, self.config.observability.loop_warning, self._load)
-        self._refusals = Refusals(self._audit, self.config.observability.audit_refusals)
+        self._refusals = Refusals(self.audit, self.config.observability.audit_refusals)
         try:
             self.registry = self._new_registry()
             self._absent = replace(
@@ -151,7 +151,7 @@ class Antwort:
             self._check_worker()
             self._alone = self._reasons_for_one_process(made)
         except BaseException:
-            self._audit.close()
+            self.audit.close()
             raise
 
     @property
@@ -178,7 +178,7 @@ class Antwort:
         functions = self.config.functions
         return FunctionRegistry(
             metrics=self.metrics,
-            audit=self._audit,
+            audit=self.audit,
             redactor=self.redactor,
             tracer=self._tracer,
             strict_names=self.config.strict_names,
@@ -398,7 +398,7 @@ class Antwort:
     async def _open_switches(self, store: Store) -> Switches:
         """Take out of service what an operator has switched off, from now on as soon as one does."""
         letters = filter(None, (self._peers, self._letters))
-        switches = Switches(store.records(SWITCHES), self.registry.switch, self._audit, letters)
+        switches = Switches(store.records(SWITCHES), self.registry.switch, self.audit, letters)
         await switches.open()
         if self._watch is not None:
             self._watch.look_also(switches.look)
@@ -576,11 +576,12 @@ class Antwort:
 
     def _parts(self) -> Parts:
         limits, server = self.config.limits, self.config.server
+        self.limiter = RateLimiter(limits.per_key, limits.per_tenant, peers=self._peers, others=self._letters)
         return Parts(
             config=self.config,
             registry=self.registry,
             logins=Logins(self.chain, self.config.auth.max_failures),
-            limiter=RateLimiter(limits.per_key, limits.per_tenant, peers=self._peers, others=self._letters),
+            limiter=self.limiter,
             metrics=self.metrics,
             metrics_page=MetricsPage(self.metrics, self._peers),
             refusals=self._refusals,
@@ -627,7 +628,7 @@ class Antwort:
         if started:
             await closing.close("the store", self._opened.aclose())
         self._refusals.close()
-        self._audit.close()
+        self.audit.close()
         self._tracer.close()
         self._watchdog.close()
         closing.end()

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.auth.conftest import Clock
+from typing_extensions import override
 
 from antwort.auth import RateLimiter
 from antwort.auth import limits as module
@@ -19,6 +20,25 @@ ALICE = Principal("acme", "alice", method="api_key", key_id="k1")
 BOB = Principal("acme", "bob", method="api_key", key_id="k2")
 OTHER = Principal("globex", "carol", method="api_key", key_id="k3")
 NONE = RateConfig()
+
+
+class Worker(Peers):
+    """One of several workers, whose letters come at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 2
+        self.others: list[Worker] = []
+        self.listeners: dict[str, Callable[[str], None]] = {}
+
+    @override
+    def tell(self, kind: str, text: str) -> None:
+        for other in self.others:
+            other.listeners[kind](text)
+
+    @override
+    def hear(self, kind: str, listener: Callable[[str], None]) -> None:
+        self.listeners[kind] = listener
 
 
 def rate(per_minute: int, burst: int | None = None) -> RateConfig:
@@ -47,6 +67,26 @@ def test_without_limits_nothing_is_counted() -> None:
 
 def test_a_minutes_worth_is_taken_at_once_and_no_more(clock: Clock) -> None:
     assert taken(RateLimiter(rate(60), NONE, clock), ALICE, 100) == 60
+
+
+def test_other_limits_count_anew_and_those_that_stay_go_on(clock: Clock) -> None:
+    limiter = RateLimiter(rate(60, burst=5), rate(60, burst=8), clock)
+    assert taken(limiter, ALICE, 100) == 5
+    limiter.limit(rate(60, burst=2), rate(60, burst=8))
+    assert taken(limiter, ALICE, 100) == 2
+    assert taken(limiter, BOB, 100) == 1  # the eighth of the tenant
+    limiter.limit(NONE, NONE)
+    assert taken(limiter, ALICE, 100) == 100
+
+
+def test_workers_of_which_one_has_other_limits_already_count_what_both_have(clock: Clock) -> None:
+    one, other = Worker(), Worker()
+    one.others, other.others = [other], [one]
+    limiter = RateLimiter(rate(60, burst=5), rate(60, burst=8), clock, peers=one)
+    changed = RateLimiter(NONE, rate(60, burst=8), clock, peers=other)
+    assert taken(limiter, ALICE, 3) == 3
+    assert taken(changed, ALICE, 100) == 5
+    assert taken(limiter, ALICE, 100) == 0
 
 
 def test_a_burst_of_its_own_is_taken_at_once(clock: Clock) -> None:

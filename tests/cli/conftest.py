@@ -99,6 +99,7 @@ def process() -> Iterator[Callable[..., subprocess.Popen[str]]]:
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
                     text=True,
+                    start_new_session=True,  # no terminal of whoever runs the tests: its hangups would be others
                 )
             )
             stack.callback(running.kill)

@@ -137,7 +137,7 @@ def test_the_workers_of_an_ordinary_user_share_the_file_systems_that_code_works_
     assert server.wait(timeout=PATIENCE) == 0
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_lets_requests_end_that_are_under_way(two_workers: TwoWorkers, number: int) -> None:
     gate = Gate()
     with ScriptServer([turn(["It is ", "done."], wait_for=gate)]) as model:
@@ -162,6 +162,38 @@ def test_a_hangup_that_is_ignored_ends_nothing(two_workers: TwoWorkers) -> None:
     assert [httpx.get(f"{url}/healthz").status_code for _ in range(8)] == [200] * 8
     server.send_signal(signal.SIGTERM)
     assert server.wait(PATIENCE) == 0
+
+
+def test_a_hangup_has_all_workers_read_the_configuration_also_those_that_start_later(
+    two_workers: TwoWorkers, config: Write
+) -> None:
+    keys = (
+        "auth: {api_keys: [{id: ops, key: key-of-ops}, {id: %s, key: key-of-%s}]}\nobservability: {audit_file: audit}\n"
+    )
+    config(keys % ("old", "old"))
+    server, url = two_workers()
+
+    def statuses(key: str) -> set[int]:
+        headers = {"Authorization": f"Bearer key-of-{key}"}
+        return {httpx.get(f"{url}/v1/models", headers=headers, timeout=PATIENCE).status_code for _ in range(16)}
+
+    assert (statuses("old"), statuses("new")) == ({200}, {401})
+    config(keys % ("new", "new"))
+    server.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + PATIENCE
+    while statuses("old") != {401} or statuses("new") != {200}:
+        assert time.monotonic() < deadline, "not all have read it"
+    config("not: right\n")  # those that start later go by what was right
+    server.send_signal(signal.SIGHUP)
+    for pid in workers_of(server):
+        os.kill(pid, signal.SIGKILL)
+        wait_for_end(pid)
+    assert (statuses("old"), statuses("new")) == ({401}, {200})
+    server.send_signal(signal.SIGTERM)
+    _, stderr = server.communicate(timeout=PATIENCE)
+    assert server.returncode == 0
+    assert stderr.count("nothing has changed") == 1
+    assert Path("audit").read_text(encoding="utf-8").count('"configuration.reloaded"') == 1
 
 
 def test_a_second_interrupt_ends_it_at_once(two_workers: TwoWorkers, monkeypatch: pytest.MonkeyPatch) -> None:

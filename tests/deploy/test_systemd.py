@@ -47,6 +47,10 @@ def test_the_unit_is_one(tmp_path: Path) -> None:
     assert (done.returncode, [line for line in done.stderr.splitlines() if UNIT.name in line]) == (0, [])
 
 
+def test_a_reload_is_a_hangup() -> None:
+    assert read(UNIT)["Service"]["ExecReload"] == "/bin/kill -HUP $MAINPID"
+
+
 def test_it_waits_longer_than_a_server_takes_to_stop() -> None:
     assert int(read(UNIT)["Service"]["TimeoutStopSec"]) > seconds_to_stop(Config())
 

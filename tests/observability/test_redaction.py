@@ -135,6 +135,12 @@ def test_known_values_too_short_to_be_told_from_words_are_not_looked_for() -> No
     assert Redactor(["", "a", "admin"]).text("an admin") == "an admin"
 
 
+def test_values_that_are_learned_are_masked_beside_those_that_were_known() -> None:
+    redactor = Redactor(["correct-horse"])
+    redactor.learn(["battery-staple"])
+    assert redactor.text("correct-horse battery-staple") == "*** ***"
+
+
 def test_a_redactor_does_not_show_what_it_knows() -> None:
     assert "correct-horse" not in repr(Redactor(["correct-horse"]))
 

@@ -41,6 +41,10 @@ class Chain:
         self.anyone = first.principal if isinstance(first, Anonymous) else None
         """Who calls, whatever the credentials, if the first authenticator takes all."""
 
+    def replace_keys(self, keys: Authenticator) -> None:
+        """Ask this one in the place of the first, which has the API keys, from now on."""
+        self.authenticators = (keys, *self.authenticators[1:])
+
     async def authenticate(self, headers: Headers) -> Principal:
         """Return the caller, or raise `AuthenticationError` when nobody accepts the credentials."""
         for authenticator in self.authenticators:

@@ -33,11 +33,15 @@ def build_authenticator(config: Config) -> Chain:
             "Create a key with 'antwort keys new', or configure 'auth.api_keys' or 'auth.jwt'.",
             where="auth.mode",
         )
-    static = [_record(entry) for entry in config.auth.api_keys]
-    keys = ApiKeyAuthenticator(static, keys_file(config))
+    keys = api_keys(config)
     if config.auth.jwt is None:
         return Chain([keys], has_several_tenants=keys.has_several_tenants)
     return Chain([keys, jwt.JwtAuthenticator(config.auth.jwt)], has_several_tenants=True)
+
+
+def api_keys(config: Config) -> ApiKeyAuthenticator:
+    """Return what takes the API keys of the configuration and those of its file."""
+    return ApiKeyAuthenticator([_record(entry) for entry in config.auth.api_keys], keys_file(config))
 
 
 def is_anonymous(config: Config) -> bool:

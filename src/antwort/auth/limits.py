@@ -22,7 +22,7 @@ from antwort.errors import AuthenticationError, RateLimitError
 NOTHING: Mapping[str, str] = {}
 MAX_BUCKETS = 100_000
 _TAKEN = "request"
-"""What workers of one server tell each other: the owners of the buckets of a request."""
+"""What workers of one server tell each other: the owners of the buckets of a request, by kind."""
 _TAKEN_THERE = "requests"
 """What servers of one database tell each other: how many requests an owner has made since the last such letter."""
 PAUSE = 0.5
@@ -48,7 +48,7 @@ class _Buckets:
         self.kind = kind
         self.owner = owner
         self.rate = rate
-        self._burst = burst
+        self.burst = burst
         self._interval = 60.0 / rate
         self._capacity = capacity
         self._full_at: OrderedDict[Hashable, float] = OrderedDict()
@@ -59,7 +59,7 @@ class _Buckets:
     def peek(self, owner: Hashable, now: float, count: int = 1) -> _Outcome:
         """Tell what a request, or several, would do, without taking them."""
         full_at = max(self._full_at.get(owner, now), now) + count * self._interval
-        slack = self._burst * self._interval - (full_at - now) + EPSILON
+        slack = self.burst * self._interval - (full_at - now) + EPSILON
         return _Outcome(full_at, max(0, int(slack / self._interval)), -slack)
 
     def take(self, owner: Hashable, full_at: float, now: float) -> None:
@@ -76,7 +76,7 @@ class _Buckets:
     def headers(self, remaining: int, seconds: float) -> dict[str, str]:
         """Return the headers that clients of OpenAI read; `seconds` are those until the bucket is full."""
         return {
-            "x-ratelimit-limit-requests": str(self._burst),
+            "x-ratelimit-limit-requests": str(self.burst),
             "x-ratelimit-remaining-requests": str(remaining),
             "x-ratelimit-reset-requests": _duration(seconds),
         }
@@ -115,11 +115,9 @@ class RateLimiter:
         self._untold: Counter[tuple[str, Hashable]] = Counter()
         """The requests that other servers were not told of yet, by the kind of their bucket and its owner."""
         self._letters = 0
-        self._buckets = [
-            _Buckets(kind, owner, config.requests_per_minute, config.burst or config.requests_per_minute, capacity)
-            for kind, owner, config in (("credential", _credential, per_key), ("tenant", _tenant, per_tenant))
-            if config.requests_per_minute is not None
-        ]
+        self._capacity = capacity
+        self._buckets: list[_Buckets] = []
+        self.limit(per_key, per_tenant)
         self._peers.hear(_TAKEN, self._count_elsewhere)
         if others is not None:
             others.hear(_TAKEN_THERE, self._count_of_others)
@@ -127,6 +125,17 @@ class RateLimiter:
     def __len__(self) -> int:
         """Return the number of buckets that are not full."""
         return sum(len(buckets) for buckets in self._buckets)
+
+    def limit(self, per_key: RateConfig, per_tenant: RateConfig) -> None:
+        """Have these limits from now on. Buckets of a kind whose limit is another are full again."""
+        known = {(buckets.kind, buckets.rate, buckets.burst): buckets for buckets in self._buckets}
+        found: list[_Buckets] = []
+        for kind, owner, config in (("credential", _credential, per_key), ("tenant", _tenant, per_tenant)):
+            if (rate := config.requests_per_minute) is not None:
+                burst = config.burst or rate
+                new = _Buckets(kind, owner, rate, burst, self._capacity)
+                found.append(known.get((kind, rate, burst), new))
+        self._buckets = found
 
     def check(self, principal: Principal) -> Mapping[str, str]:
         """Take a request and return the headers for its answer; raise `RateLimitError` when none is left.
@@ -148,16 +157,17 @@ class RateLimiter:
             if self._others is not None:
                 self._tell_later(buckets.kind, owner)
         if self._peers.count > 1:
-            self._peers.tell(_TAKEN, json.dumps([owner for _, owner, _ in outcomes]))
+            self._peers.tell(_TAKEN, json.dumps({buckets.kind: owner for buckets, owner, _ in outcomes}))
         tightest, _, outcome = min(outcomes, key=lambda item: item[2].remaining)
         return tightest.headers(outcome.remaining, outcome.full_at - now)
 
     def _count_elsewhere(self, told: str) -> None:
-        """Count a request that another worker has taken."""
-        now = self._clock()
-        for buckets, owner in zip(self._buckets, json.loads(told), strict=True):
-            known = _known(owner)
-            buckets.take(known, buckets.peek(known, now).full_at, now)
+        """Count a request that another worker has taken, which for a moment may have other limits."""
+        now, owners = self._clock(), json.loads(told)
+        for buckets in self._buckets:
+            if buckets.kind in owners:
+                known = _known(owners[buckets.kind])
+                buckets.take(known, buckets.peek(known, now).full_at, now)
 
     def _tell_later(self, kind: str, owner: Hashable) -> None:
         """Tell other servers of a request, with all that come in the next moment."""

@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from types import FrameType
 from typing import Any, Literal, NoReturn, TypeAlias, TypeVar
 
@@ -184,7 +184,15 @@ class StuckLoop:
     itself, as on SIGTERM. The thread sees to that, because the loop may be blocked by then.
     """
 
-    def __init__(self, config: Config, loop: asyncio.AbstractEventLoop, *, lifeline: int | None = None) -> None:
+    def __init__(
+        self,
+        config: Config,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        ending: Collection[int] = _ENDING,
+        lifeline: int | None = None,
+    ) -> None:
+        """Take the signals that are to end the process."""
         functions = config.functions
         self._start, self._close = functions.start_timeout, functions.close_timeout
         self._grace = max(functions.grace, _LENIENCE)
@@ -192,6 +200,7 @@ class StuckLoop:
         self._stopping = stop_limit(config)
         self._loop = loop
         self._lifeline = lifeline
+        self._ending = ending
         self._phase: Phase = "starting"
         self._signals = 0
         self._last_look = 0.0
@@ -245,7 +254,7 @@ class StuckLoop:
         if outlet not in ready:
             return
         numbers = self._outlet.recv(64).replace(b"\0", b"")
-        if told := sum(number in _ENDING for number in numbers):
+        if told := sum(number in self._ending for number in numbers):
             if not self._signals:
                 self._set_left(self._stopping)
             elif self._phase == "closing":

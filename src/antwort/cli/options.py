@@ -93,6 +93,11 @@ def load(ctx: click.Context) -> LoadedConfig:
     return loaded
 
 
+def load_again(ctx: click.Context, path: Path | None) -> LoadedConfig:
+    """Load the configuration once more as the options say, from the file it was read from."""
+    return load_config(path or ctx.meta.get(_FILE), overrides=ctx.meta.get(_OVERRIDES, ()))
+
+
 def load_rest(ctx: click.Context) -> LoadedConfig | None:
     """Load what is right of a configuration that cannot be loaded, so that it can be examined; None if nothing is."""
     return load_right_parts(ctx.meta.get(_FILE), overrides=ctx.meta.get(_OVERRIDES, ()))

@@ -19,9 +19,10 @@ from antwort.auth import allowed_hosts, check_bind, shows_console
 from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
 from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, keep_looking, probe_option
-from antwort.cli.options import configured, log_options, setting
+from antwort.cli.options import configured, load_again, log_options, setting
+from antwort.cli.reload import Hangups, Reload, has_terminal
 from antwort.cli.running_server import announced, callable_url
-from antwort.cli.supervisor import Supervisor, Worker, stopping_signals
+from antwort.cli.supervisor import Supervisor, Worker
 from antwort.concurrency.contained_tasks import end_tasks, left_behind
 from antwort.config import LoadedConfig
 from antwort.errors import ConfigError
@@ -66,7 +67,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
     authentication or a database configured it does so only by name: --backend demo. A public service is asked only by
     name, too: --backend openai takes OPENAI_API_KEY.
     """
-    _start(loaded, no_probe=no_probe)
+    _start(loaded, _reload(loaded), no_probe=no_probe)
 
 
 @click.command()
@@ -87,10 +88,18 @@ def worker(loaded: LoadedConfig, *, host: str, port: int, no_probe: bool) -> Non
         message = "a worker shares a PostgreSQL database with servers; set storage.url to that"
         raise ConfigError(message, where="storage.url")
     server = loaded.config.server.model_copy(update={"host": host, "port": port, "with_worker": True})
-    _start(replace(loaded, config=loaded.config.model_copy(update={"server": server})), no_probe=no_probe)
+    changed = replace(loaded, config=loaded.config.model_copy(update={"server": server}))
+    _start(changed, _reload(loaded), no_probe=no_probe)
 
 
-def _start(loaded: LoadedConfig, *, no_probe: bool) -> None:
+def _reload(loaded: LoadedConfig) -> Reload | None:
+    """Return what a hangup has done; None if it stops the server, which belongs to a terminal."""
+    if has_terminal():
+        return None
+    return Reload(partial(load_again, click.get_current_context(), loaded.path), loaded.config)
+
+
+def _start(loaded: LoadedConfig, reload: Reload | None, *, no_probe: bool) -> None:
     config = loaded.config
     configure_logging(config.observability.log_level, config.observability.log_format)
     check_bind(config, file=loaded.path)
@@ -98,7 +107,7 @@ def _start(loaded: LoadedConfig, *, no_probe: bool) -> None:
     choice = choose_model(_settled(loaded), probe=not no_probe, own_port=config.server.port)
     check_customers(choice.loaded.config)
     if config.server.workers == 1:
-        _serve_alone(choice)
+        _serve_alone(choice, reload)
         return
     if not sys.platform.startswith("linux"):
         raise ConfigError("server.workers: more than one need Linux, which spreads connections over them")
@@ -112,32 +121,34 @@ def _start(loaded: LoadedConfig, *, no_probe: bool) -> None:
         patience=config.server.worker_timeout,
         starting=config.functions.start_timeout,
         stopping=stopping,
+        reload=None if reload is None else partial(reload.look_for_workers, choice.loaded.config),
     ).run()
     if isinstance(worker, int):
         raise click.exceptions.Exit(worker)
-    _serve_as(choice, worker, mounts)
+    _serve_as(choice, reload, worker, mounts)
 
 
-def _serve_alone(choice: ModelChoice) -> None:
+def _serve_alone(choice: ModelChoice, reload: Reload | None) -> None:
     """Serve in this process."""
     app = choice.app()
     server = app.config.server
     with bind(server.host, server.port) as sock, claimed(app.claims()):
-        _run(app, sock, lambda: click.echo(banner(app, sock, choice.note)), looks=choice.keeps_looking)
+        _run(app, sock, reload, lambda: click.echo(banner(app, sock, choice.note)), looks=choice.keeps_looking)
 
 
-def _serve_as(choice: ModelChoice, worker: Worker, mounts: MountSpace | None) -> None:
+def _serve_as(choice: ModelChoice, reload: Reload | None, worker: Worker, mounts: MountSpace | None) -> None:
     """Serve in this process, as one of several."""
     logs = choice.loaded.config.observability
     configure_logging(logs.log_level, logs.log_format, worker=worker.peers.number)
     app = choice.app(worker.peers, mounts)
     with worker.listener as sock:
-        _run(app, sock, lambda: worker.tell_ready(banner(app, sock, choice.note)), worker)
+        _run(app, sock, reload, lambda: worker.tell_ready(banner(app, sock, choice.note)), worker)
 
 
 def _run(
     app: Antwort,
     sock: socket.socket,
+    reload: Reload | None,
     on_ready: Callable[[], None],
     worker: Worker | None = None,
     *,
@@ -151,11 +162,14 @@ def _run(
     try:
         with asyncio.Runner(loop_factory=_fastest_loop()) as runner:
             loop = runner.get_loop()
-            stuck = StuckLoop(app.config, loop, lifeline=None if worker is None else worker.lifeline)
+            hangups = Hangups(reload, app, number)
+            lifeline = None if worker is None else worker.lifeline
+            stuck = StuckLoop(app.config, loop, ending=hangups.stopping, lifeline=lifeline)
             if worker is not None:
                 worker.live(loop)
             app.command = partial(_command, app.loaded)
-            run_contained(loop, _serve(app, sock, stuck, on_ready, number, looks=looks), entered_again=stuck.listen)
+            serving = _serve(app, sock, hangups, stuck, on_ready, worker=number, looks=looks)
+            run_contained(loop, serving, entered_again=stuck.listen)
     finally:
         if stuck is not None:
             stuck.enter("gone")
@@ -199,10 +213,11 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
 async def _serve(
     app: Antwort,
     sock: socket.socket,
+    hangups: Hangups,
     stuck: StuckLoop,
     on_ready: Callable[[], None],
-    worker: int | None,
     *,
+    worker: int | None,
     looks: bool,
 ) -> None:
     """Start, serve until a signal comes, and close. A signal while starting ends the start; `worker` is its number.
@@ -216,6 +231,7 @@ async def _serve(
     written = contextlib.ExitStack()
 
     def listening() -> None:
+        telling.extend(hangups.begin(loop))
         if worker in {None, 0}:
             written.enter_context(announced(app.config.data_dir, callable_url(*sock.getsockname()[:2])))
         on_ready()
@@ -235,8 +251,7 @@ async def _serve(
             for task in closing:
                 task.cancel()
 
-    for number in stopping_signals():
-        loop.add_signal_handler(number, stop, number)
+    hangups.hear(loop, stop)
     stuck.listen()
     try:
         await starting

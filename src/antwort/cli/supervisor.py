@@ -48,14 +48,14 @@ _EXPECTED_EXITS = frozenset({0, -signal.SIGTERM, -signal.SIGINT, 128 + signal.SI
 _PR_SET_PDEATHSIG = 1
 
 
-def stopping_signals() -> list[signal.Signals]:
-    """Return the signals that stop a server; no hangup that is ignored: after `nohup` it outlives its terminal."""
+def heard_signals() -> list[signal.Signals]:
+    """Return the signals that a server hears; no hangup that is ignored: after `nohup` it outlives its terminal."""
     hangup = [] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else [signal.SIGHUP]
     return [signal.SIGINT, signal.SIGTERM, *hangup]
 
 
 def _heard() -> list[signal.Signals]:
-    return [*stopping_signals(), signal.SIGCHLD]
+    return [*heard_signals(), signal.SIGCHLD]
 
 
 class Worker(Struct, frozen=True):
@@ -104,6 +104,8 @@ class _Post(Struct):
     since: float = 0.0
     due: float | None = None
     """When to start it again."""
+    is_stale: bool = False
+    """Whether the configuration has changed since it was started, and it could not hear of it yet."""
     killed: bool = False
     """Whether it was killed, and is about to end."""
     failures: int = 0
@@ -115,6 +117,8 @@ class Supervisor:
 
     A worker that gives no sign of life for `patience` seconds is replaced, `starting` more of them while it starts; one
     that was told to stop and did not within `stopping` seconds is killed. Without a number, nobody waits for it.
+
+    A hangup stops it like other signals; with `reload` that is called, and tells whether workers are to hear it.
     """
 
     def __init__(
@@ -125,8 +129,10 @@ class Supervisor:
         patience: float | None = None,
         starting: float | None = None,
         stopping: float | None = None,
+        reload: Callable[[], bool] | None = None,
     ) -> None:
         self._announce = announce
+        self._reload = reload
         self._patience = patience
         self._starting = None if patience is None or starting is None else patience + starting
         self._stopping = stopping
@@ -210,7 +216,7 @@ class Supervisor:
         os.close(writer)
         os.close(beating)
         post.pid, post.pipe, post.banner, post.ready = pid, reader, b"", False
-        post.pulse = pulse
+        post.pulse, post.is_stale = pulse, False
         post.since = post.seen = time.monotonic()
         post.due = None
         return None
@@ -282,10 +288,20 @@ class Supervisor:
 
     def _hear(self, signals: bytes) -> None:
         for number in signals:
-            if number == signal.SIGCHLD:
-                continue
-            self._tell(number)
+            if number == signal.SIGHUP and self._reload is not None:
+                self._hear_hangup(self._reload)
+            elif number != signal.SIGCHLD:
+                self._tell(number)
         self._reap()
+
+    def _hear_hangup(self, reload: Callable[[], bool]) -> None:
+        """Have the configuration read again; a worker that starts would be ended by a signal, and hears it later."""
+        if self._signals or not reload():
+            return
+        for post in self._posts:
+            if post.ready and post.pid is not None:
+                os.kill(post.pid, signal.SIGHUP)
+            post.is_stale = not post.ready
 
     def _tell(self, number: int) -> None:
         """Tell all workers to stop; a further signal is passed on as an interrupt."""
@@ -311,6 +327,9 @@ class Supervisor:
         os.close(handle)
         post.pipe = None
         post.ready, post.seen = bool(post.banner), time.monotonic()
+        if post.ready and post.is_stale and post.pid is not None:
+            post.is_stale = False
+            os.kill(post.pid, signal.SIGHUP)
         if post.ready and not self._announced:
             for other in self._posts:
                 if other.pid is None and other.due is None:

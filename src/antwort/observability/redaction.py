@@ -130,10 +130,17 @@ class Redactor:
     Known values shorter than six characters are not looked for.
     """
 
-    __slots__ = ("_known",)
+    __slots__ = ("_known", "_values")
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        forms = written_forms(known)
+        self._values: set[str] = set()
+        self._known: re.Pattern[str] | None = None
+        self.learn(known)
+
+    def learn(self, known: Iterable[str]) -> None:
+        """Mask further secret values from now on."""
+        self._values.update(known)
+        forms = written_forms(self._values)
         self._known = re.compile("|".join(map(re.escape, forms))) if forms else None
 
     def text(self, text: str) -> str:
