@@ -8,6 +8,7 @@ import pytest
 from tests.runs.embedded import TENANT, Embedded, embedded, is_delta
 
 from antwort.engine.output import coalescer
+from antwort.runs.background import Readers
 from antwort.testing import Gate, turn
 
 
@@ -82,3 +83,17 @@ async def test_what_nobody_reads_here_is_stored_for_those_who_read_elsewhere(
             pass  # each look gives the run its turn
         gate.open()
         await app.at_rest()
+
+
+def test_a_run_that_is_worked_on_anew_hears_of_readers_when_its_first_work_ends_late() -> None:
+    readers = Readers()
+    first: list[bool] = []
+    later: list[bool] = []
+    before, after = readers.told("resp_a", first.append), readers.told("resp_a", later.append)
+    before.__enter__()
+    after.__enter__()
+    before.__exit__(None, None, None)  # it was taken over, and has come back before this had noticed
+    with readers.reading("resp_a"):
+        assert (first, later) == ([False], [False, True])
+    after.__exit__(None, None, None)
+    assert readers.none

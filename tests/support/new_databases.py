@@ -4,6 +4,7 @@ To create these takes longer than most requests, and there are thousands of apps
 or starts a process, has them created.
 """
 
+import contextlib
 import functools
 import os
 import tempfile
@@ -52,7 +53,8 @@ def _begin(path: Path, reserve: int) -> None:
     except OSError:
         return
     finally:
-        beside.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # something else is in the way of its folder
+            beside.unlink(missing_ok=True)
     if reserve:  # nothing else fills this disk, so no room of it need be taken
         place = path.with_name(f"{path.name}-reserve")
         place.touch(0o600)

@@ -165,7 +165,10 @@ class Readers:
 
     @contextmanager
     def told(self, response_id: str, tell: Callable[[bool], None]) -> Iterator[None]:
-        """Call something with whether a run has readers, now and whenever that changes, as long as the block lasts."""
+        """Call something with whether a run has readers, now and whenever that changes, as long as the block lasts.
+
+        A run that was taken over and came back may be told of twice for a moment: the later one hears.
+        """
         self._told[response_id] = tell
         if response_id in self._early:
             del self._early[response_id]
@@ -174,8 +177,9 @@ class Readers:
         try:
             yield
         finally:
-            del self._told[response_id]
-            self._elsewhere.pop(response_id, None)
+            if self._told.get(response_id) is tell:
+                del self._told[response_id]
+                self._elsewhere.pop(response_id, None)
 
     def come_elsewhere(self, response_id: str) -> None:
         """Take note that somebody reads a run in another worker; one who dies there is taken for a reader for ever."""

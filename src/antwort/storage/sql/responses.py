@@ -107,10 +107,11 @@ _CLAIM_OF = f"{_CLAIM} AND epoch = ?"
 _UNFINISHED = """
     SELECT tenant, id, epoch, extra FROM responses WHERE background AND status IN ('queued', 'in_progress')
     AND NOT parked AND parent_id IS NULL ORDER BY created_at, number"""
-# What belongs to nobody says so, or nothing; quotes within a text are written otherwise.
+# What belongs to nobody says so, or nothing; quotes within a text are written otherwise. The empty text has SQLite look
+# at what is unfinished, and not at all that the tenant has ever done.
 _WORKED_ON = """
     SELECT count(*) FROM responses WHERE background AND status IN ('queued', 'in_progress')
-    AND NOT parked AND parent_id IS NULL AND tenant = ? AND id <> ?
+    AND NOT parked AND parent_id IS NULL AND tenant || '' = ? AND id <> ?
     AND extra LIKE '%"worker":"%' AND extra NOT LIKE '%"worker":""%'"""
 _CHILDREN = f"""
     SELECT {RECORD} FROM responses WHERE parent_id = ? AND parent_call_id = ? AND tenant = ? AND parent_id IS NOT NULL
