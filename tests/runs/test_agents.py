@@ -12,9 +12,11 @@ from tests.runs.embedded import TENANT, Embedded, embedded
 from antwort.context import Context
 from antwort.context.agents import AgentTask
 from antwort.context.calls import SuspendedError, Suspension
+from antwort.engine.budget import Budget
 from antwort.engine.turns.loop import Loop
 from antwort.errors import ConflictError, NotFoundError
 from antwort.functions import FunctionRegistry, FunctionSpec
+from antwort.runs.agents_at_work import AgentsAtWork
 from antwort.runs.background import BackgroundRun
 from antwort.storage.base import Question, ResponseRecord
 from antwort.testing import Gate, Turn, call, fail, matching, turn
@@ -341,6 +343,39 @@ async def test_an_agent_that_nobody_waits_for_ends_with_its_run(tmp_path: Path, 
         assert child.status == "cancelled"
         assert (await app.retrieve(plan.response.id))["status"] == "completed"
         assert counted(app) == {"completed": 1, "cancelled": 1}
+
+
+async def test_agents_of_a_run_that_was_taken_over_are_left_to_whose_it_is_now(tmp_path: Path) -> None:
+    functions, gate = Functions(), Gate()
+    steps: list[Turn | str] = [
+        turn(calls=[call("start", prompt="Slowly!")], by=matching(last="Go!")),
+        turn("Never.", wait_for=Gate(), by=matching(last="Slowly!")),
+        turn("Done.", wait_for=gate, by=matching(last={"type": "function_call_output"})),
+    ]
+    async with embedded(tmp_path, steps, functions.specs()) as app:
+        response_id = await app.accept("Go!")
+        await gate.reached()
+        assert await app.store.claim(TENANT, response_id) is not None  # as another process does
+        gate.open()
+        await app.at_rest()
+        [child] = await app.store.descendants(TENANT, response_id)
+        assert child.status == "in_progress"
+
+
+async def test_a_work_on_a_run_that_ends_late_leaves_the_agents_of_the_next_one_in_the_same_process(
+    tmp_path: Path,
+) -> None:
+    async with embedded(tmp_path, []) as app:
+        before, after = await app.plan({"input": "Go!"}), await app.plan({"input": "Go!"})
+        after.response.id = before.response.id  # it was taken over, and has come back before this had noticed
+        at_work, [earlier, later] = AgentsAtWork(app.app.engine), [plan.ctx.budget for plan in (before, after)]
+        assert isinstance(earlier, Budget)
+        assert isinstance(later, Budget)
+        agents = at_work.open_run(before, earlier), at_work.open_run(after, later)
+        await earlier.close("broken_off")
+        assert (at_work.of_run(before), at_work.of_run(after)) == (None, agents[1])
+        await later.close("broken_off")
+        assert at_work.of_run(after) is None
 
 
 async def test_an_agent_in_the_background_whose_model_stays_away_has_failed(tmp_path: Path) -> None:

@@ -293,8 +293,11 @@ class AgentsAtWork:
         self.engine = engine
         self.stored = StoredAgents(engine)
         self._watchers: list[Callable[[AgentInfo], None]] = []
-        self._runs: dict[str, RunAgents] = {}
-        """By the response of the root agent, as long as it is being made."""
+        self._runs: dict[RunBudget, RunAgents] = {}
+        """By the budget, as long as the root agent's response is being made.
+
+        Its id would be that of two works, if the run was taken over and has come back before the first had noticed.
+        """
         self._tasks: dict[str, asyncio.Task[object]] = {}
         """The tasks in which responses of sub-agents are being made, by their ids."""
         self._stopped: set[str] = set()
@@ -340,24 +343,23 @@ class AgentsAtWork:
 
     def of_run(self, plan: Plan) -> RunAgents | None:
         """Return the agents of the run that a response belongs to; None if none are in memory."""
-        return self._runs.get(plan.root_id)
+        return None if plan.ctx.budget is None else self._runs.get(plan.ctx.budget)
 
     def open_run(self, parent: Plan, budget: RunBudget) -> RunAgents:
         """Return the agents of the run that a response belongs to; they end with it."""
-        agents = self._runs.get(parent.root_id)
+        agents = self._runs.get(budget)
         if agents is None:
-            agents = self._runs[parent.root_id] = RunAgents()
+            agents = self._runs[budget] = RunAgents()
         self.end_with(parent, budget)
         return agents
 
     def end_with(self, parent: Plan, budget: RunBudget) -> None:
         """Let no agent of a run be under way, or be stored so, when the run is over: a limit may end it anywhere."""
-        tenant, root_id, background = parent.ctx.tenant, parent.root_id, parent.response.background
-        budget.closing["agents"] = lambda pause: self._close(tenant, root_id, pause, background=background)
+        budget.closing["agents"] = lambda pause: self._close(parent, budget, pause)
 
-    async def _close(self, tenant: str, root_id: str, pause: Pause, *, background: bool) -> None:
+    async def _close(self, parent: Plan, budget: RunBudget, pause: Pause) -> None:
         """End what agents do whose run is over; a run that is to be parked waits until they are done."""
-        agents = self._runs.pop(root_id, None)
+        agents = self._runs.pop(budget, None)
         tasks = [] if agents is None else [task for task in agents.tasks.values() if not task.done()]
         if pause == "parked":
             if tasks:
@@ -365,6 +367,7 @@ class AgentsAtWork:
         elif left := await end_tasks(tasks, CANCEL_GRACE):
             logger.error("agents that do not stop are left behind: %s", ", ".join(left))
         if pause == "over":
+            tenant, root_id = parent.ctx.tenant, parent.root_id
             await self.stored.cancel_tree(tenant, root_id)
-            if background:  # else somebody may still answer it, with another response
+            if parent.response.background:  # else somebody may still answer it, with another response
                 await self.stored.cancel_questions(tenant, root_id)

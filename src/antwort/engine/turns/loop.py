@@ -12,7 +12,7 @@ from antwort.backends.base import ModelRequest
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
-from antwort.context.agents import RunLimits
+from antwort.context.agents import Pause, RunLimits
 from antwort.engine.budget import Budget
 from antwort.engine.calls.admission import Admission, Totals
 from antwort.engine.calls.answers import questions_of
@@ -152,10 +152,11 @@ class Loop:
             if self.response.status in ACTIVE:  # its end is not being stored yet
                 await self._cancel()
             if self._budget.closing:
-                await in_any_case(self._close_run(), f"agents of response {self.response.id} stay unfinished")
+                await in_any_case(self._close_run(self._pause()), f"agents of response {self.response.id} stay unfinished")
             raise
         except FencedError:
             logger.info("response %s was taken over by somebody else", self.response.id)
+            await self._close_run("broken_off")  # it may be over here, but whose it is now may be at its agents
             raise
         except APIError as error:
             if self.response.background and (isinstance(error, StoreUnavailableError) or may_pass(error)):
@@ -170,13 +171,16 @@ class Loop:
             await self._fail(APIError("The server had an error while making the response."))
         finally:
             if self._budget.closing:
-                await self._close_run()
+                await self._close_run(self._pause())
         return self.response
 
-    async def _close_run(self) -> None:
+    def _pause(self) -> Pause:
+        return "broken_off" if self.response.status in ACTIVE else "over"
+
+    async def _close_run(self, pause: Pause) -> None:
         """Do what is to be done when nobody works on the response of a root agent any more."""
         if self._budget.closing and self.plan.parent is None:
-            await self._budget.close("broken_off" if self.response.status in ACTIVE else "over")
+            await self._budget.close(pause)
 
     async def _run_traced(self) -> None:
         with telemetry.open_agent_span(self._parts.tracer, self.plan) as span:
