@@ -11,7 +11,7 @@ import click
 from antwort.auth import ApiKey, is_anonymous, keys_file
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option
-from antwort.cli.output import Misuse, print_json, print_table
+from antwort.cli.output import Misuse, iso_time, print_json, print_table
 from antwort.config import Config, LoadedConfig
 from antwort.context.context import EVERYTHING, OWN_SCOPES, is_one_scope, mistake_in, nearest_scope
 from antwort.errors import ConfigError, did_you_mean
@@ -156,14 +156,10 @@ def _described(record: ApiKey) -> dict[str, Any]:
         "tenant": record.tenant,
         "subject": record.subject,
         "scopes": sorted(record.scopes),
-        "created": _time(record.created_at),
-        "expires": None if record.expires_at is None else _time(record.expires_at),
+        "created": iso_time(record.created_at.timestamp()),
+        "expires": None if record.expires_at is None else iso_time(record.expires_at.timestamp()),
         "label": record.label,
     }
-
-
-def _time(moment: datetime) -> str:
-    return moment.astimezone(UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _text(value: str | list[str] | None) -> str:

@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
 from typing import IO, Any
 
 import click
@@ -20,6 +21,11 @@ _NARROWEST = 12
 def print_json(value: Any) -> None:
     """Print a value as JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def iso_time(seconds: float) -> str:
+    """Return a moment, in seconds since 1970, as people and programs can read it."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[str]], *, flexible: int = -1) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import contextlib
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -15,7 +14,7 @@ from antwort.cli.call_lines import AnswerWithCalls, drawn
 from antwort.cli.clients import RemoteClient
 from antwort.cli.groups import Group
 from antwort.cli.options import configured, json_option, server_options
-from antwort.cli.output import Misuse, print_json, print_table
+from antwort.cli.output import Misuse, iso_time, print_json, print_table
 from antwort.cli.running_server import own_url
 from antwort.cli.terminal import EventLines, Printer, check_outcome, clean, harmless
 from antwort.cli.traces import drawn_trace, explained
@@ -266,7 +265,7 @@ def _row(run: JSON) -> tuple[str, ...]:
         str(run["id"]),
         _status(run),
         str(run["model"]),
-        _moment(run["created_at"]),
+        iso_time(run["created_at"]),
         _took(run),
         _tokens(run),
         _why(run) or "-",
@@ -280,7 +279,7 @@ def _facts(run: JSON) -> Iterator[tuple[str, str]]:
     yield "model", harmless(str(run["model"]))
     if run["agent"]:
         yield "agent", harmless(str(run["agent"]))
-    yield "began", _moment(run["created_at"])
+    yield "began", iso_time(run["created_at"])
     yield "took", _took(run)
     yield "tokens", _tokens(run)
     for name in ("previous_response_id", "retry_of"):
@@ -300,10 +299,6 @@ def _why(run: JSON) -> str:
         return why
     failed: int = run["failed_calls"]
     return f"{failed:,} failed call{'' if failed == 1 else 's'}" if failed else ""
-
-
-def _moment(seconds: int) -> str:
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
 
 
 def _took(run: JSON) -> str:

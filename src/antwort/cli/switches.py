@@ -1,14 +1,13 @@
 """The operator's switch from a terminal: what is out of service on running servers, and back."""
 
 import asyncio
-from datetime import UTC, datetime
 from urllib.parse import quote
 
 import click
 
 from antwort.cli.clients import RemoteClient
 from antwort.cli.options import configured, json_option, server_options
-from antwort.cli.output import print_json
+from antwort.cli.output import iso_time, print_json
 from antwort.cli.running_server import own_url
 from antwort.cli.terminal import clean, harmless
 from antwort.config import LoadedConfig
@@ -51,6 +50,6 @@ def _state(kind: str, found: JSON) -> str:
     name, off = harmless(str(found["name"])), found["disabled"]
     if off is None:
         return f"The {kind} '{name}' is {'enabled' if found['enabled'] else 'disabled by the program that serves it'}."
-    since = datetime.fromtimestamp(off["since"], UTC).isoformat(timespec="seconds").replace("+00:00", "Z")
+    since = iso_time(off["since"])
     by = "" if off["kind"] == kind else f" with its {off['kind']} '{harmless(str(off['name']))}'"
     return f"The {kind} '{name}' is disabled{by}, by '{harmless(str(off['by']))}' since {since}."

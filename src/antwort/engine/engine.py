@@ -221,6 +221,15 @@ class Engine(EngineParts, frozen=True, kw_only=True):
         said = (entry for entry in entries if entry.direction == "output")
         return shown(record, [shown_item(e, include) for e in said if e.visible or (calls and is_own_call(e))])
 
+    async def root_of(self, tenant: str, response_id: str) -> ResponseRecord:
+        """Return the response of the root agent of a run; the id may be that of any agent's below it."""
+        record = await self.store.get(tenant, response_id)
+        while record is not None and record.parent_id is not None:
+            record = await self.store.get(tenant, record.parent_id)
+        if record is None:
+            raise not_found(response_id)
+        return record
+
 
 _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 """The record of a response that is not kept; nobody reads or writes it."""
@@ -228,8 +237,7 @@ _NOWHERE = ResponseRecord("", "", 0, "", "", {}, {})
 
 def shown(record: ResponseRecord, output: list[JSON]) -> JSON:
     """Return a stored response as clients see it."""
-    body: JSON = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
-    return {**body, "output": output}
+    return {**record.json, "output": output}
 
 
 def not_found(response_id: str) -> NotFoundError:

@@ -64,7 +64,7 @@ def last_of_each(records: Iterable[ResponseRecord], owner: str | None) -> list[R
 
 def stored_info(record: ResponseRecord) -> AgentInfo:
     """Return an agent by what is stored of it."""
-    body = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
+    body = record.json
     used = record.extra.get("totals", {}).get("usage") or body.get("usage")
     error, cut = body.get("error"), body.get("incomplete_details")
     return AgentInfo(

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any, Literal, Protocol
 
+import msgspec
 from msgspec import Struct, field
 
 from antwort.errors import ServiceUnavailableError
@@ -133,6 +134,17 @@ class ResponseRecord(Struct):
 
     It is kept while it is made, and for a while after its end. Nothing lists it, and nothing can come after it.
     """
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it waits for an answer, and nobody works on it."""
+        return self.parked and self.status in ACTIVE
+
+    @property
+    def json(self) -> JSON:
+        """The response as JSON, without its output."""
+        found: JSON = self.body if isinstance(self.body, dict) else msgspec.to_builtins(self.body)
+        return found
 
 
 class RunFilter(Struct, frozen=True, kw_only=True):

@@ -2,6 +2,7 @@
 
 import time
 from enum import Enum
+from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -10,6 +11,9 @@ from antwort.types import JSON
 
 _FOR_EVER = 100 * 365.25 * 86_400
 """Seconds. What waits longer has no end that anybody has to store."""
+
+
+CallOutcome: TypeAlias = Literal["begun", "waiting", "approved", "ended", "interrupted"]
 
 
 class CallState(Enum):
@@ -107,6 +111,16 @@ class CallRecord(Struct, omit_defaults=True):
         if self.waiting is not None:
             return _WAITING
         return _APPROVED if self.approved else _BEGUN
+
+    @property
+    def began_at(self) -> float | None:
+        """When it began, in seconds since 1970."""
+        return self.began / 1000 if self.began else None
+
+    @property
+    def seconds(self) -> float | None:
+        """How long it took, waiting included; None if it is not over, or nobody knows."""
+        return (self.ended - self.began) / 1000 if self.began and self.ended else None
 
     @property
     def is_over(self) -> bool:

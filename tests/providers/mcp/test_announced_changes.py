@@ -12,6 +12,7 @@ import pytest
 from mcp.server.mcpserver import Context as ToolContext
 from mcp.server.mcpserver import MCPServer
 from mcp.server.subscriptions import InMemorySubscriptionBus, ServerEvent
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 from tests.http.sdk import Served, create, outputs
 from tests.providers.mcp.stage import ERAS, on_socket, running_server, staged
@@ -110,10 +111,7 @@ class Shop:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
+        body = await Request(scope, receive).body()
         said = json.loads(body or b"{}")
         self.asked.append(said.get("method") or scope["method"])
         if self.asked[-1] == ("GET" if self._era == "greeted" else "subscriptions/listen"):

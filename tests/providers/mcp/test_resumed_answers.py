@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 from tests.http.sdk import create, outputs
 from tests.providers.mcp.stage import mcp_tool, on_socket, staged
@@ -34,10 +35,7 @@ class Leaving:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
-        body, more = b"", True
-        while more:
-            message = await receive()
-            body, more = body + message.get("body", b""), message.get("more_body", False)
+        body = await Request(scope, receive).body()
         if scope["method"] == "GET":
             self.asked.append({name.decode(): value.decode() for name, value in scope["headers"]})
             said = self._rest(self.asked[-1]["last-event-id"])

@@ -152,7 +152,9 @@ class Loop:
             if self.response.status in ACTIVE:  # its end is not being stored yet
                 await self._cancel()
             if self._budget.closing:
-                await in_any_case(self._close_run(self._pause()), f"agents of response {self.response.id} stay unfinished")
+                await in_any_case(
+                    self._close_run(self._pause()), f"agents of response {self.response.id} stay unfinished"
+                )
             raise
         except FencedError:
             logger.info("response %s was taken over by somebody else", self.response.id)

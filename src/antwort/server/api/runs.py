@@ -16,7 +16,7 @@ from antwort.errors import ConflictError
 from antwort.runs.local import LocalRuns
 from antwort.server.api.description import examples
 from antwort.storage.base import ACTIVE, FAILED_CALLS, JournalEntry, ResponseRecord, RunFilter
-from antwort.storage.call_record import CallRecord
+from antwort.storage.call_record import CallOutcome, CallRecord
 from antwort.types import JSON
 from antwort.web.parameters import After, Before, Limit, Order, unknown_cursor
 from antwort.web.routes import Route
@@ -59,9 +59,6 @@ class RunList(Struct, kw_only=True):
     first_id: str | None
     last_id: str | None
     has_more: bool
-
-
-CallOutcome = Literal["begun", "waiting", "approved", "ended", "interrupted"]
 
 
 class RunCall(Struct, kw_only=True):
@@ -160,7 +157,7 @@ class RunEndpoints:
 
     async def retrieve(self, ctx: Context, run_id: str) -> RunDetails:
         """Return a run with its agents and calls; the id of a sub-agent's response stands for the run that has it."""
-        root = await self._root(ctx.tenant, run_id)
+        root = await self._engine.root_of(ctx.tenant, run_id)
         agents = await self._runs.agents.tree(ctx.tenant, root.id)
         if agents is None:
             raise not_found(run_id)
@@ -171,14 +168,6 @@ class RunEndpoints:
                 _call(agent.response_id, entry.call) for entry in entries if entry.call is not None and _is_made(entry)
             ]
         return RunDetails(**_info(root), agents=agents, calls=calls)
-
-    async def _root(self, tenant: str, run_id: str) -> ResponseRecord:
-        record = await self._engine.store.get(tenant, run_id)
-        while record is not None and record.parent_id is not None:
-            record = await self._engine.store.get(tenant, record.parent_id)
-        if record is None:
-            raise not_found(run_id)
-        return record
 
     async def retry(self, ctx: Context, run_id: str) -> ResponseObject:
         """Make what a background response was to do once more: a new one, of the same request.
@@ -214,13 +203,13 @@ class RunEndpoints:
 
 def _info(record: ResponseRecord) -> JSON:
     """Return what is told of a run."""
-    body: JSON = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
+    body = record.json
     return {
         "id": record.id,
         "created_at": record.created_at,
         "completed_at": body.get("completed_at"),
         "status": record.status,
-        "waiting": record.parked and record.status in ACTIVE,
+        "waiting": record.is_waiting,
         "background": record.background,
         "model": record.model,
         "agent": body.get("agent"),
@@ -247,8 +236,8 @@ def _call(response_id: str, call: CallRecord) -> RunCall:
         parent=call.parent,
         state=call.state.value,
         status=call.status,
-        began_at=call.began / 1000 if call.began else None,
-        seconds=(call.ended - call.began) / 1000 if call.began and call.ended else None,
+        began_at=call.began_at,
+        seconds=call.seconds,
         waiting_since=call.waiting_since if call.is_waiting else None,
         question_id=call.question if call.is_waiting else None,
     )

@@ -5,16 +5,17 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from msgspec import Meta, Struct
+from msgspec.structs import replace
 from pydantic import Field
 
 from antwort.context import Context
 from antwort.context.context import TRACES_READ
 from antwort.engine.calls.items import OWN
-from antwort.engine.engine import Engine, not_found
+from antwort.engine.engine import Engine
 from antwort.observability import MASK, Redactor, is_secret_key
 from antwort.server.api.description import examples
-from antwort.storage.base import ACTIVE, TURNS, JournalEntry, Question, ResponseRecord, TurnRecord
-from antwort.storage.call_record import CallRecord
+from antwort.storage.base import TURNS, JournalEntry, Question, ResponseRecord, TurnRecord
+from antwort.storage.call_record import CallOutcome, CallRecord
 from antwort.types import JSON
 from antwort.web.routes import Route
 from antwort.wire.responses import Usage
@@ -34,11 +35,11 @@ _DEEPEST = 100
 """How deep values within each other are shown: how deep they are is the client's to choose."""
 _LONGEST_CHAIN = 50
 """Responses that continue one another because something was asked."""
+_NOT_TOLD: JSON = {"images": None, "unasked": None, "gives": None, "answer": None, "shown": None}
+"""What else may be large of a call."""
 
 
 # --- what is told -----------------------------------------------------------------------------------------------------
-
-CallOutcome: TypeAlias = Literal["begun", "waiting", "approved", "ended", "interrupted"]
 
 
 class TracedQuestion(Struct, kw_only=True):
@@ -161,25 +162,22 @@ class TraceEndpoints:
         """
         roots = await self._roots(ctx.tenant, response_id)
         store, tenant, told = self._engine.store, ctx.tenant, []
-        left = _MOST_RESPONSES
+        left, texts = _MOST_RESPONSES, _Texts(self._redactor, max_length)
         for root in roots:
             below = await store.descendants(tenant, root.id)
             journals = {}
             for record in [root, *below][:left]:
-                journals[record.id] = await store.journal(tenant, record.id)
+                entries = await store.journal(tenant, record.id)
+                # They are cut at once: together, those of a run are more than fits into memory.
+                journals[record.id] = await self._engine.large_work.run(_cut, entries, texts)
             left -= len(journals)
             questions = await store.questions.of_run(tenant, root.id)
             told.append((root, below, journals, questions))
-        return await self._engine.large_work.run(_traced, told, _Texts(self._redactor, max_length))
+        return await self._engine.large_work.run(_traced, told, texts)
 
     async def _roots(self, tenant: str, response_id: str) -> list[ResponseRecord]:
         """Return the root agent's responses of a run, which continue one another with answers, oldest first."""
-        store = self._engine.store
-        record = await store.get(tenant, response_id)
-        while record is not None and record.parent_id is not None:
-            record = await store.get(tenant, record.parent_id)
-        if record is None:
-            raise not_found(response_id)
+        store, record = self._engine.store, await self._engine.root_of(tenant, response_id)
         roots, known = [record], {record.id}
         while len(roots) < _LONGEST_CHAIN and (brought := await store.questions.answered_by(tenant, roots[0].id)):
             before = await store.get(tenant, brought[0].root_id)
@@ -199,6 +197,28 @@ class TraceEndpoints:
 
 
 _Told: TypeAlias = tuple[ResponseRecord, Sequence[ResponseRecord], dict[str, list[JournalEntry]], Sequence[Question]]
+
+
+def _cut(entries: Sequence[JournalEntry], texts: "_Texts") -> list[JournalEntry]:
+    """Return the entries of a response with no more in them than is told, and their texts as they are shown."""
+    return [
+        JournalEntry(
+            entry.direction,
+            {"type": OWN} if entry.item.get("type") == OWN else texts.shown(entry.item),
+            call=None if entry.call is None else _cut_call(entry.call, texts),
+        )
+        for entry in entries
+    ]
+
+
+def _cut_call(call: CallRecord, texts: "_Texts") -> CallRecord:
+    return replace(
+        call,
+        arguments=texts.text(call.arguments),
+        output=None if call.output is None else texts.text(call.output),
+        sources=texts.shown(call.sources),
+        **_NOT_TOLD,
+    )
 
 
 def _traced(told: Sequence[_Told], texts: "_Texts") -> Trace:
@@ -235,8 +255,7 @@ class _Tree:
         return self._response(self._root)
 
     def _response(self, record: ResponseRecord) -> TracedResponse:
-        body: JSON = record.body if isinstance(record.body, dict) else msgspec.to_builtins(record.body)
-        entries = self._journals.get(record.id)
+        body, entries = record.json, self._journals.get(record.id)
         begun: dict[str, list[TracedResponse]] = {}
         for child in self._children.get(record.id, ()):
             begun.setdefault(child.parent_call_id or "", []).append(self._response(child))
@@ -248,7 +267,7 @@ class _Tree:
             agent_id=str(extra.get("agent_id") or record.id),
             depth=int(extra.get("depth", 0)),
             status=record.status,
-            waiting=record.parked and record.status in ACTIVE,
+            waiting=record.is_waiting,
             model=record.model,
             background=record.background,
             created_at=record.created_at,
@@ -258,7 +277,7 @@ class _Tree:
             error=texts.shown(body.get("error")),
             incomplete_details=body.get("incomplete_details"),
             instructions=texts.shown(body.get("instructions")),
-            input=[texts.shown(entry.item) for entry in entries or () if entry.direction == "input"],
+            input=[entry.item for entry in entries or () if entry.direction == "input"],
             turns=turns,
             agents=[child for children in begun.values() for child in children],  # those that no call has taken
         )
@@ -278,7 +297,7 @@ class _Tree:
                 continue
             turn = turns[number - 1] if number else before
             if entry.call is None:
-                turn.items = [*turn.items, self._texts.shown(entry.item)]
+                turn.items = [*turn.items, entry.item]
             else:
                 turn.calls = [*turn.calls, self._call(record, entry, entry.call, nested, begun)]
         return [before, *turns] if before.items or before.calls else turns
@@ -304,21 +323,21 @@ class _Tree:
         nested: dict[str, list[TracedCall]],
         begun: dict[str, list[TracedResponse]],
     ) -> TracedCall:
-        texts, question = self._texts, self._questions.get((record.id, call.call_id))
+        question = self._questions.get((record.id, call.call_id))
         return TracedCall(
             call_id=call.call_id,
             name=call.name,
             state=call.state.value,
             status=call.status,
-            arguments=texts.text(call.arguments),
-            output=None if call.output is None else texts.text(call.output),
-            item=None if entry.item.get("type") == OWN else texts.shown(entry.item),
-            began_at=call.began / 1000 if call.began else None,
-            seconds=(call.ended - call.began) / 1000 if call.began and call.ended else None,
+            arguments=call.arguments,
+            output=call.output,
+            item=None if entry.item.get("type") == OWN else entry.item,
+            began_at=call.began_at,
+            seconds=call.seconds,
             waited_seconds=call.waited,
             references=call.references,
-            sources=texts.shown(call.sources),
-            question=None if question is None else _question(question, texts),
+            sources=call.sources,
+            question=None if question is None else _question(question, self._texts),
             calls=nested.pop(call.call_id, []),
             agents=begun.pop(call.call_id, []),
         )
