@@ -1,7 +1,8 @@
 """Conversations in a terminal."""
 
+import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from tests.support.crossed import crossed
 
 from antwort.app import Antwort
 from antwort.config import Config
-from antwort.testing import Gate, ScriptServer, fail, running, turn
+from antwort.testing import Gate, ScriptServer, Turn, call, fail, running, turn
 
 
 @pytest.fixture
@@ -197,3 +198,108 @@ def test_what_is_pasted_is_one_question_whether_the_terminal_marks_it_or_not(ter
         other.type("\x1b[200~These lines\r/are one\rquestion.\x1b[201~\r")
         other.until("Two.")
         assert words(model) == ["These lines\n/are one\nquestion."]
+
+
+SHOP = """
+@function
+def price(item: str) -> str:
+    '''Tell a price.'''
+    raise ValueError('not for sale')
+"""
+
+
+def test_people_are_told_what_an_answer_is_called_that_is_kept(terminals: ExitStack, tmp_path: Path) -> None:
+    with running(Antwort(Config(data_dir=tmp_path / "data"))) as served:
+        said = chat(terminals, "What is 12*7?", "--url", served.url, "--function", "calculate").rest().splitlines()
+        assert said[-1].startswith("antwort: resp_")
+        told = chat(terminals, "What is 12*7?", "--url", served.url, "--no-store").rest()
+        assert "resp_" not in told
+
+
+def test_what_was_done_is_told_and_kept(terminals: ExitStack, plugin: Callable[[str, str], None]) -> None:
+    plugin("shop", SHOP)
+    script: list[Turn | str] = [turn(calls=[call("price", item="gold")]), "No idea.", "A guess: 3.", "Felix."]
+    with ScriptServer(script, models=["small", "large"]) as model:
+        terminal = chat(terminals, "--backend", model.url, "--plugins-dir", "plugins")
+        terminal.until("> ")
+        for command in ("/trace", "/save", "/retry"):
+            terminal.type(f"{command}\n")
+            assert "antwort: nothing was a" in terminal.until("yet\n> ")
+        terminal.type("/functions\n")
+        assert "price" in terminal.until("Tell a price.")
+        terminal.until("\n> ")
+        terminal.type("/model\n")
+        assert "  small\n  large\n" in terminal.until("None is chosen: the server's default answers.\n> ")
+        terminal.type("/model large\n")
+        terminal.until("large answers from now on.\n> ")
+        terminal.type("What is gold?\n")
+        told = terminal.until("(/trace tells what did not work)\n> ")
+        assert "✗ price: " in told
+        assert model.requests[-1]["model"] == "large"
+        terminal.type("/trace\n")
+        told = terminal.until("\n> ")
+        assert "✓ root (large)" in told
+        assert '✗ price({"item": "gold"})' in told
+        assert "What did not work:" in told
+        terminal.type("/trace --json\n")
+        story = json.loads(terminal.until("\n}\n").partition("\n")[2])
+        assert [failure["name"] for failure in story["failures"]] == ["price"]
+        terminal.until("> ")
+        terminal.type("/retry\n")
+        terminal.until("A guess: 3.\n> ")
+        assert words(model) == ["What is gold?"]
+        terminal.type("Its name?\n")
+        terminal.until("Felix.\n> ")
+        assert words(model) == ["What is gold?", "A guess: 3.", "Its name?"]
+        for _again in range(2):
+            terminal.type("/save said.md\n")
+            terminal.until("\n> ")
+        terminal.type("/save said.json\n")
+        terminal.until("Saved in said.json.\n> ")
+    saved = Path("said.md").read_text()
+    assert (
+        saved
+        == "## Question\n\nWhat is gold?\n\n## large\n\nA guess: 3.\n\n## Question\n\nIts name?\n\n## large\n\nFelix.\n"
+    )
+    assert [one["response"]["status"] for one in json.loads(Path("said.json").read_text())] == ["completed"] * 2
+
+
+def test_a_retry_that_fails_leaves_the_answer_before_it(terminals: ExitStack) -> None:
+    script: list[Turn | str] = ["A cat.", turn(error=fail(400, "not now")), "Felix."]
+    with ScriptServer(script) as model:
+        terminal = chat(terminals, "--backend", model.url)
+        terminal.until("> ")
+        terminal.type("Name an animal.\n")
+        terminal.until("A cat.\n> ")
+        terminal.type("/retry\n")
+        terminal.until("not now")
+        terminal.until("\n> ")
+        terminal.type("/trace\n")
+        assert "it failed before anything was done" in terminal.until("\n> ")
+        terminal.type("Its name?\n")
+        terminal.until("Felix.\n> ")
+        assert words(model) == ["Name an animal.", "A cat.", "Its name?"]
+
+
+def test_the_commands_of_a_chat_ask_a_server_that_is_named(terminals: ExitStack, tmp_path: Path) -> None:
+    with ScriptServer(["A cat."], models=["small"]) as model:
+        config = Config(data_dir=tmp_path / "data")
+        with running(Antwort(config, backend=model.url)) as served:
+            terminal = chat(terminals, "--url", served.url)
+            terminal.until("> ")
+            terminal.type("/model none\n")
+            assert "antwort: The model 'none' does not exist." in terminal.until("\n> ")
+            terminal.type("/functions\n")
+            assert "calculate" in terminal.until("\n> ")
+            terminal.type("Name an animal.\n")
+            terminal.until("A cat.\n> ")
+            terminal.type("/trace\n")
+            assert "✓ root" in terminal.until("\n> ")
+            for wrong, why in {
+                "/trace resp_none": "Response with id 'resp_none' not found.",
+                "/trace a b": "/trace takes the id of one response",
+                "/help me": "/help stands alone",
+                "/save /nowhere/chat.md": "cannot be written: No such file",
+            }.items():
+                terminal.type(f"{wrong}\n")
+                assert why in terminal.until("\n> ")

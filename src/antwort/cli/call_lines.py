@@ -17,6 +17,7 @@ _LONGEST = 160
 _OF_CLIENTS = frozenset({"function_call", "custom_tool_call"})
 """Calls that are left to whoever asks: they are told with the end of the response."""
 _FAILED = frozenset({"failed", "incomplete"})
+_FAILURE = "✗"
 _APPROVAL = "mcp_approval_request"
 _PROGRAM, _PROGRAM_OUTPUT = "program", "program_output"
 """A call that is not called one, and what came of it."""
@@ -32,11 +33,13 @@ class AnswerWithCalls(AnswerText):
     def __init__(self, say: Callable[[str], None], *, stream: bool, before: Callable[[], None] | None = None) -> None:
         super().__init__(stream=stream, before=before)
         self._say = say
+        self.failed_calls = 0
 
     @override
     def take(self, event: JSON) -> None:
         line = call_line(event)
         if line is not None:
+            self.failed_calls += line.startswith(_FAILURE)
             self.make_room()
             self._say(line)
         super().take(event)
@@ -55,7 +58,8 @@ def call_line(event: JSON) -> str | None:
         return _short(f"? {_name(item)}{_wish(item)} needs an approval")
     if _is_call(item) and item.get("status") in _FAILED:
         why = item.get("output") or item.get("error") or item.get("result")
-        return _short(f"✗ {_name(item)}: {why}" if isinstance(why, str) else f"✗ {_name(item)} has failed")
+        told = f": {why}" if isinstance(why, str) else " has failed"
+        return _short(f"{_FAILURE} {_name(item)}{told}")
     return None
 
 

@@ -1,22 +1,36 @@
 """`antwort run` without a question: a conversation in the terminal."""
 
 import contextlib
+import json
 import os
 import select
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import click
 
 import antwort
+from antwort.cli.call_lines import AnswerWithCalls
 from antwort.cli.clients import ResponseClient
 from antwort.cli.event_loop import LeavingRunner
-from antwort.cli.output import CommandFailure, failure_of
+from antwort.cli.output import CommandFailure, Misuse, failure_of, print_json, print_table
 from antwort.cli.questions import converse
-from antwort.cli.terminal import AnswerText, check_outcome, clean, open_calls, user_input
-from antwort.errors import APIError, did_you_mean
+from antwort.cli.terminal import (
+    AnswerText,
+    answer_text,
+    check_outcome,
+    cited_sources,
+    clean,
+    harmless,
+    open_calls,
+    user_input,
+)
+from antwort.cli.traces import drawn_trace
+from antwort.errors import APIError, NotFoundError, did_you_mean
 from antwort.types import JSON
 
 _PASTED = 0.03
@@ -66,9 +80,28 @@ def _marks_pastes(readline: ModuleType | None) -> bool:
 
 COMMANDS = {
     "/new": "forget what was said and start again",
+    "/retry": "ask the last question again",
+    "/model": "list the models; with a name, that one answers from now on",
+    "/functions": "list the functions that can be called",
+    "/trace": "tell what was done for the last answer; of another one with its id, all of it with --json",
+    "/save": "write the chat into a new file, chat.md or of another name; one that ends in .json has the responses",
     "/help": "show this list",
     "/quit": "leave, as Ctrl-D does",
 }
+_ALONE = frozenset({"/new", "/retry", "/functions", "/help", "/quit"})
+"""Commands that take nothing."""
+_SAVED = "chat.md"
+
+
+@dataclass
+class _Exchange:
+    """A question, and what came of it."""
+
+    text: str
+    files: Sequence[JSON]
+    previous: str | None
+    """The response that it goes on from."""
+    response: JSON = field(default_factory=dict)
 
 
 class Chat:
@@ -87,10 +120,24 @@ class Chat:
     ) -> None:
         self._runner = runner
         self._client = client
-        self._request = request
+        self._request = dict(request)
         self._files = files
         self._printer = printer
-        self._previous: str | None = request.get("previous_response_id")
+        self._previous: str | None = self._request.pop("previous_response_id", None)
+        self._answered: list[_Exchange] = []
+        self._asked: _Exchange | None = None
+        """What was asked last, whatever came of it."""
+        self._shown: str | None = self._previous
+        """The response that was made last, whatever became of it."""
+        self._commands: Mapping[str, Callable[[str], None]] = {
+            "/new": self._begin_again,
+            "/retry": self._retry,
+            "/model": self._choose_model,
+            "/functions": self._list_functions,
+            "/trace": self._trace,
+            "/save": self._save,
+            "/help": self._help,
+        }
 
     def run(self) -> None:
         """Go on until the user leaves."""
@@ -105,32 +152,24 @@ class Chat:
                 if line.startswith("/") and "\n" not in line:
                     self._command(line)
                 elif line:
-                    self._answer(line)
+                    self._answer(_Exchange(line, self._files, self._previous), self._answered)
             except EOFError:
                 click.echo()
                 return
             except KeyboardInterrupt:
                 click.echo()
 
-    def _command(self, line: str) -> None:
-        if line == "/new":
-            self._previous = None
-            click.echo("A new conversation.")
-        elif line == "/help":
-            for name, text in COMMANDS.items():
-                click.echo(f"{name.ljust(8)}{text}")
-        else:
-            click.echo(f"There is no command '{line}'{did_you_mean(line, COMMANDS) or '; /help lists them.'}")
-
-    def _answer(self, line: str) -> None:
-        request = {**self._request, "input": user_input(line, self._files)}
-        request.pop("previous_response_id", None)
-        if self._previous is not None:
-            request["previous_response_id"] = self._previous
-        printer = self._printer()
+    def _answer(self, asked: _Exchange, before: Sequence[_Exchange]) -> None:
+        """Have a question answered, after what was said before it."""
+        request = {**self._request, "input": user_input(asked.text, asked.files)}
+        if asked.previous is not None:
+            request["previous_response_id"] = asked.previous
+        self._asked, printer = asked, self._printer()
         try:
             response = converse(self._runner, self._client, request, lambda: printer, interactive=True)
             if response.get("status") in {"completed", "incomplete"} and not open_calls(response):
+                asked.response = response
+                self._answered = [*before, asked]
                 self._previous, self._files = response["id"], ()
             check_outcome(response)
         except (KeyboardInterrupt, click.Abort):
@@ -138,4 +177,117 @@ class Chat:
             click.echo("(stopped)")
         except (CommandFailure, APIError) as error:
             printer.finish_line()
-            (error if isinstance(error, CommandFailure) else failure_of(error)).show()
+            _tell(error)
+        finally:
+            self._shown = printer.response_id or self._shown
+        if isinstance(printer, AnswerWithCalls) and printer.failed_calls:
+            click.echo("(/trace tells what did not work)", err=True)
+
+    # --- commands ----------------------------------------------------------------------------------------------------
+
+    def _command(self, line: str) -> None:
+        name, _, rest = line.partition(" ")
+        work = self._commands.get(name)
+        try:
+            if work is None and name != "/quit":
+                raise Misuse(f"There is no command '{name}'{did_you_mean(name, COMMANDS) or '; /help lists them.'}")
+            if work is None or (rest and name in _ALONE):
+                raise Misuse(f"{name} stands alone; /help lists the commands")
+            work(rest.strip())
+        except (CommandFailure, APIError) as error:
+            _tell(error)
+
+    def _begin_again(self, _rest: str) -> None:
+        self._previous, self._asked, self._answered = None, None, []
+        click.echo("A new conversation.")
+
+    def _help(self, _rest: str) -> None:
+        for name, text in COMMANDS.items():
+            click.echo(f"{name.ljust(12)}{text}")
+
+    def _retry(self, _rest: str) -> None:
+        last = self._asked
+        if last is None:
+            raise Misuse("nothing was asked yet")
+        before = self._answered[:-1] if self._answered and self._answered[-1] is last else self._answered
+        self._answer(_Exchange(last.text, last.files, last.previous), before)
+
+    def _choose_model(self, name: str) -> None:
+        if name:
+            self._runner.run(self._client.check_model(name))
+            self._request["model"] = name
+            click.echo(f"{harmless(name)} answers from now on.")
+            return
+        chosen = self._request.get("model")
+        for model in self._runner.run(self._client.models()):
+            click.echo(harmless(f"{'*' if model == chosen else ' '} {model}"))
+        if chosen is None:
+            click.echo("None is chosen: the server's default answers.")
+
+    def _list_functions(self, _rest: str) -> None:
+        found = self._runner.run(self._client.functions())
+        if not found:
+            click.echo("There are no functions.")
+            return
+        offered = {tool["name"] for tool in self._request.get("tools") or ()}
+        rows = [(f"{'*' if one['name'] in offered else ' '} {one['name']}", _about(one)) for one in found]
+        print_table(("  function", "what it does"), rows, flexible=1)
+
+    def _trace(self, rest: str) -> None:
+        words = rest.split()
+        names = [word for word in words if word != "--json"]
+        if len(names) > 1:
+            raise Misuse("/trace takes the id of one response")
+        name = names[0] if names else self._shown
+        if name is None:
+            raise Misuse("nothing was answered yet")
+        try:
+            story = self._runner.run(self._client.trace(name))
+        except APIError as error:
+            if names or error.status != NotFoundError.status:
+                raise
+            raise Misuse("nothing is kept of the last answer: it failed before anything was done") from None
+        if len(names) < len(words):
+            print_json(story)
+            return
+        for line in drawn_trace(story):
+            click.echo(line)
+
+    def _save(self, rest: str) -> None:
+        if not self._answered:
+            raise Misuse("nothing was answered yet")
+        path = Path(rest or _SAVED).expanduser()
+        text = _as_json(self._answered) if path.suffix == ".json" else _as_markdown(self._answered)
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except FileExistsError:
+            raise Misuse(f"there is a file {path} already; /save takes another name") from None
+        except (OSError, ValueError) as error:
+            raise CommandFailure(f"{path} cannot be written: {getattr(error, 'strerror', None) or error}") from None
+        click.echo(f"Saved in {path}.")
+
+
+def _tell(error: CommandFailure | APIError) -> None:
+    (error if isinstance(error, CommandFailure) else failure_of(error)).show()
+
+
+def _about(function: JSON) -> str:
+    """Return what a function does, in a line."""
+    first = str(function["description"]).partition("\n")[0]
+    return first if function["enabled"] else f"(switched off) {first}"
+
+
+def _as_json(exchanges: Sequence[_Exchange]) -> str:
+    said = [{"input": user_input(one.text, one.files), "response": one.response} for one in exchanges]
+    return json.dumps(said, indent=2, ensure_ascii=False) + "\n"
+
+
+def _as_markdown(exchanges: Sequence[_Exchange]) -> str:
+    """Return what was said, with the sources of each answer."""
+    parts = []
+    for one in exchanges:
+        sources = "".join(f"\n- {source}" for source in cited_sources(one.response))
+        parts += ["## Question", one.text, f"## {one.response.get('model') or 'Answer'}", answer_text(one.response)]
+        parts += [f"Sources:\n{sources}"] if sources else []
+    return "\n\n".join(parts) + "\n"

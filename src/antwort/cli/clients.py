@@ -19,9 +19,14 @@ from antwort.cli.output import Misuse
 from antwort.config import BackendConfig, mask_urls
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.context.agents import AgentInfo
+from antwort.context.context import EVERYTHING
 from antwort.engine.plan import Shown
 from antwort.engine.planning.past import NotOverError
 from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, did_you_mean
+from antwort.functions.absent import NONE_ABSENT
+from antwort.server.api.endpoints import ModelEndpoints
+from antwort.server.api.functions import FunctionEndpoints
+from antwort.server.api.traces import TraceEndpoints
 from antwort.storage import Question
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
@@ -42,6 +47,10 @@ class ResponseClient(Protocol):
     def description(self) -> str:
         """What answers, for people."""
 
+    @property
+    def place(self) -> str:
+        """What is said to another command that is to look at what is stored here, after a space; empty if nothing."""
+
     async def start(self) -> None:
         """Make ready."""
 
@@ -53,6 +62,18 @@ class ResponseClient(Protocol):
 
     async def questions(self, name: str, *, status: str = "") -> list[JSON]:
         """Return the question of an id, or those of a response, the oldest first, as the API shows them."""
+
+    async def trace(self, name: str) -> JSON:
+        """Return the story of the run that a response belongs to, as the API tells it."""
+
+    async def functions(self) -> list[JSON]:
+        """Return the functions that models can call, as the API shows them."""
+
+    async def models(self) -> list[str]:
+        """Return the names of the models that can be asked."""
+
+    async def check_model(self, name: str) -> None:
+        """Raise an APIError if a model cannot be asked."""
 
 
 class LocalClient:
@@ -69,6 +90,7 @@ class LocalClient:
         self._shown = Shown(calls=show_calls)
         self._functions = functions
         self._scratch = scratch
+        self.place = ""
         self._watcher: Callable[[AgentInfo], None] | None = None
         self.notice: str | None = None
         """What is said on standard error before the first answer, once it is known that there will be one."""
@@ -104,7 +126,7 @@ class LocalClient:
     async def respond(self, request: Mapping[str, Any]) -> AsyncGenerator[JSON, None]:
         """Make a response."""
         create = decode_create(_encode({**request, "stream": True}))
-        ctx = Context(ANONYMOUS_TENANT, subject="cli", scopes=frozenset({"*"}))
+        ctx = Context(ANONYMOUS_TENANT, subject="cli", scopes=frozenset({EVERYTHING}))
         try:
             plan = await self._app.engine.plan(create, ctx, shown=self._shown)
         except NotOverError:
@@ -135,6 +157,27 @@ class LocalClient:
             return [_question_object(await questions.get(ANONYMOUS_TENANT, name))]
         page = await questions.page(ANONYMOUS_TENANT, response_id=name, status=status, limit=_PAGE, order="asc")
         return [_question_object(question) for question in page.data]
+
+    async def trace(self, name: str) -> JSON:
+        """Return the story of a run of the app's store."""
+        ctx = Context(ANONYMOUS_TENANT, subject="cli", scopes=frozenset({EVERYTHING}))
+        traces = TraceEndpoints(self._app.engine, self._app.redactor)
+        told: JSON = msgspec.to_builtins(await traces.trace(ctx, name))
+        return told
+
+    async def functions(self) -> list[JSON]:
+        """Return the functions of the app; those of providers that sleep are found when they are called."""
+        functions = FunctionEndpoints(self._app.registry, self._app.switches, NONE_ABSENT)
+        found: list[JSON] = msgspec.to_builtins((await functions.list_functions()).data)
+        return found
+
+    async def models(self) -> list[str]:
+        """Return the models of the app."""
+        return [info.id for info in await self._app.router.models()]
+
+    async def check_model(self, name: str) -> None:
+        """Ask the app's model servers."""
+        await ModelEndpoints(self._app.router).retrieve(name)
 
 
 class _Batches:
@@ -172,7 +215,8 @@ class _Batches:
 class RemoteClient:
     """A server that speaks the Responses API; `show_calls` as with `LocalClient`."""
 
-    def __init__(self, url: str, key: str | None, *, show_calls: bool = False) -> None:
+    def __init__(self, url: str, key: str | None, *, show_calls: bool = False, is_named: bool = False) -> None:
+        """Take where the server is, and whether its user has said so."""
         self._headers = {"antwort-show-calls": "1"} if show_calls else {}
         if not urlsplit(url).path.strip("/"):
             url = f"{url.rstrip('/')}/v1"
@@ -181,6 +225,7 @@ class RemoteClient:
         except ValidationError:
             raise Misuse("--url must begin with http:// or https://") from None
         self.description = mask_urls(url)
+        self.place = f" --url {self.description}" if is_named else ""
 
     async def start(self) -> None:
         """Do nothing: each request has a connection of its own, for a person's pauses outlast any other."""
@@ -244,8 +289,23 @@ class RemoteClient:
     async def listed_questions(self, **query: object) -> list[JSON]:
         """Return questions as the server lists them; what is empty is not sent."""
         sent = urlencode({name: value for name, value in query.items() if value})
-        found = (await self.request(f"/questions?{sent}")).get("data")
-        return found if isinstance(found, list) else []
+        return _listed(await self.request(f"/questions?{sent}"))
+
+    async def trace(self, name: str) -> JSON:
+        """Ask the server for a trace."""
+        return await self.request(f"/responses/{quote(name, safe='')}/trace")
+
+    async def functions(self) -> list[JSON]:
+        """Ask the server for its functions."""
+        return _listed(await self.request("/functions"))
+
+    async def models(self) -> list[str]:
+        """Ask the server for its models."""
+        return [str(model["id"]) for model in _listed(await self.request("/models"))]
+
+    async def check_model(self, name: str) -> None:
+        """Ask the server for one model."""
+        await self.request(f"/models/{quote(name, safe='')}")
 
     async def at_root(self, path: str) -> tuple[int, bytes]:
         """Return status and body of what a server has beside its API, such as `/readyz`, whatever the status is."""
@@ -276,6 +336,11 @@ class RemoteClient:
                 reply.abort()
         finally:
             await transport.close()
+
+
+def _listed(page: JSON) -> list[JSON]:
+    found = page.get("data")
+    return found if isinstance(found, list) else []
 
 
 def _question_object(question: Question) -> JSON:

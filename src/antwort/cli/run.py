@@ -111,9 +111,10 @@ def run(
     the terminal; without one it is printed, and the exit code is 3; --answer goes on with it. In a chat, what is pasted
     is one question.
 
-    Functions that are called or fail, and approvals that are needed, are a line each on standard error. A server that
-    runs on the same data folder is asked; one with authentication, if there is a key for it. --backend, --plugins-dir
-    and --no-store mean this process.
+    Functions that are called or fail, and approvals that are needed, are a line each on standard error. The id of what
+    is kept is told at the end, in a terminal or if something did not work: 'antwort runs trace' tells what. A server
+    that runs on the same data folder is asked; one with authentication, if there is a key for it. --backend,
+    --plugins-dir and --no-store mean this process.
     """
     _check_options(ctx, as_json=as_json, as_events=as_events, remote=url is not None)
     printing = _Printing(as_json=as_json, as_events=as_events, quiet=quiet)
@@ -144,6 +145,8 @@ class _Asked:
     interactive: bool
     """Whether somebody is there who can be asked back."""
     chat: bool = False
+    scratch: bool = False
+    """Whether responses are gone at the end, also those that are stored meanwhile."""
 
 
 def _client(
@@ -151,7 +154,7 @@ def _client(
 ) -> ResponseClient:
     """Return who answers: the server that is named, or that of this folder, else an app in this process."""
     if url is not None:
-        return RemoteClient(url, key, show_calls=printing.shows_calls)
+        return RemoteClient(url, key, show_calls=printing.shows_calls, is_named=True)
     loaded = load(ctx)
     beside = _server_beside(ctx, loaded, key, asked.store)
     if beside is not None:
@@ -164,6 +167,7 @@ def _client(
     if not choice.loaded.config.backends:
         told = asked.chat or printing.quiet  # a chat begins with who answers
         client.notice = choice.note if told else rules_answer(choice, server=_why_none(ctx, loaded, asked.store))
+    asked.scratch = scratch
     # What brings an answer is stored.
     asked.store = asked.chat or bool(asked.store or asked.answer) or (asked.interactive and scratch)
     printing.watch_agents(client)
@@ -191,7 +195,10 @@ def _answer(
     else:
         wish = {**wish, "input": user_input(asked.text, asked.parts)}
         going_on = partial(converse, runner, client, wish, printer)
-    check_outcome(going_on(interactive=asked.interactive))
+    response = going_on(interactive=asked.interactive)
+    if response.get("store") and not asked.scratch:
+        printing.tell_id(response, client.place)
+    check_outcome(response)
 
 
 class _Printing:
@@ -205,6 +212,7 @@ class _Printing:
         """Whether a program reads what is printed."""
         self.shows_calls = not (quiet or self.raw)
         self._tree: AgentTree | None = None
+        self._made: list[AnswerWithCalls] = []
 
     def watch_agents(self, client: LocalClient) -> None:
         """Show the agents that a client starts below the answer, in a terminal."""
@@ -224,9 +232,18 @@ class _Printing:
         before = None if tree is None else tree.end
         if not self.shows_calls:
             return AnswerText(stream=stream, before=before)
-        return AnswerWithCalls(
-            partial(click.echo, err=True) if tree is None else tree.say, stream=stream, before=before
-        )
+        say = partial(click.echo, err=True) if tree is None else tree.say
+        made = AnswerWithCalls(say, stream=stream, before=before)
+        self._made.append(made)
+        return made
+
+    def tell_id(self, response: JSON, place: str) -> None:
+        """Tell people what a response is called, and everybody how to see what did not work; `place` says where."""
+        has_failed = response["status"] != "completed" or any(made.failed_calls for made in self._made)
+        if not (self.shows_calls and (has_failed or _is_terminal(sys.stderr))):
+            return
+        hint = f"; 'antwort runs trace {response['id']}{place}' tells what did not work" if has_failed else ""
+        click.echo(f"antwort: {response['id']}{hint}", err=True)
 
 
 def _server_beside(ctx: click.Context, loaded: LoadedConfig, key: str | None, store: bool | None) -> str | None:

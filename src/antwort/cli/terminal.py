@@ -90,10 +90,14 @@ class AnswerText:
         self._sources: list[str] = []
         self._found: list[str] = []
         self._is_terminal = sys.stdout.isatty()
+        self.response_id: str | None = None
+        """The response that is printed, once it is known."""
 
     def take(self, event: JSON) -> None:
         """Print a piece."""
         kind = event.get("type")
+        if isinstance(response := event.get("response"), dict) and "id" in response:
+            self.response_id = str(response["id"])
         if kind in _ENDS:
             response = event.get("response") or {}
             self._sources = list(cited_sources(response))
@@ -192,6 +196,13 @@ async def ask(client: ResponseClient, request: Mapping[str, Any], printer: Print
         raise CommandFailure(message)
     printer.end()
     return response
+
+
+def answer_text(response: JSON) -> str:
+    """Return what a response says; several messages are paragraphs."""
+    messages = [item for item in response.get("output", ()) if item.get("type") == "message"]
+    parts = [part for item in messages for part in item.get("content") or ()]
+    return "\n\n".join(str(part.get("text") or part.get("refusal") or "") for part in parts)
 
 
 def cited_sources(response: JSON) -> Iterator[str]:
