@@ -99,6 +99,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
             "providers": {
                 "file_search": {"enabled": True},
                 "sub_agents": {"enabled": True},
+                "user": {"enabled": True},
                 "web_search": {"enabled": True, "settings": {"url": "http://127.0.0.1:9"}},
             },
         }

@@ -37,6 +37,7 @@ OWN = {
     "ingest": {"path:vector_store_id", "query:file_id", "body:points[].file_id", "body:points[].id"},
     "files": {"path:file_id", "path:upload_id", "body:part_ids", "body:file"},
     "questions": {"path:question_id", "query:response_id"},
+    "webhooks": {"path:delivery_id"},
     "variables": {"path:variable_id"},
     "workspace": {"path:workspace_id"},
 }

@@ -55,6 +55,8 @@ SCOPES = {
     "GET /v1/shelf": {"shelf"},
     "GET /v1/questions": {"questions:read"},
     "GET /v1/questions/{question_id}": {"questions:read"},
+    "GET /v1/webhooks/failed": {"webhooks:read"},
+    "GET /v1/webhooks/failed/{delivery_id}": {"webhooks:read"},
     "GET /v1/variables": {"variables:read"},
     "GET /v1/variables/{variable_id}": {"variables:read"},
     "GET /v1/variables/{variable_id}/content": {"variables:read"},
@@ -82,6 +84,8 @@ SCOPES = {
     "POST /v1/uploads/{upload_id}/cancel": {"files:write"},
     "POST /v1/uploads/{upload_id}/complete": {"files:write"},
     "POST /v1/uploads/{upload_id}/parts": {"files:write"},
+    "POST /v1/webhooks/failed/{delivery_id}/drop": {"webhooks:write"},
+    "POST /v1/webhooks/failed/{delivery_id}/retry": {"webhooks:write"},
     "PUT /v1/variables": {"variables:write"},
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -211,6 +215,8 @@ def test_routes_of_the_providers_that_are_shipped_declare_theirs(tmp_path: Path)
         "variables:write",
         "vector_stores:read",
         "vector_stores:write",
+        "webhooks:read",
+        "webhooks:write",
         "workspace:read",
         "workspace:write",
     }

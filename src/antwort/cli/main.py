@@ -28,6 +28,10 @@ COMMANDS = {
         "antwort.cli.questions:questions",
         "List and answer what models ask people, and calls that wait for a yes.",
     ),
+    "webhooks": Lazy(
+        "antwort.cli.webhooks:webhooks",
+        "List messages to the webhook that were given up; send them again, or drop them.",
+    ),
     "runs": Lazy("antwort.cli.runs:runs", "List, show, trace, cancel, retry and follow responses."),
     "status": Lazy(
         "antwort.cli.status:status",

@@ -24,10 +24,13 @@ QUESTION = turn(calls=[call("ask_user", question="Which one?")])
 
 
 class Listener:
-    """What is told to a webhook, which answers with each of these in turn, then with 200."""
+    """What is told to a webhook, which answers with each of these in turn, then with 200, while its gate is open."""
 
     def __init__(self, *answers: int) -> None:
         self.answers = list(answers)
+        self.default = 200
+        self.gate = threading.Event()
+        self.gate.set()
         self.heard: list[tuple[bytes, JSON]] = []
         self.url = ""
 
@@ -46,7 +49,8 @@ def listening(*answers: int) -> Iterator[Listener]:
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
             listener.heard.append((body, dict(self.headers.items())))
-            self.send_response(listener.answers.pop(0) if listener.answers else 200)
+            assert listener.gate.wait(60)
+            self.send_response(listener.answers.pop(0) if listener.answers else listener.default)
             self.send_header("content-length", "0")
             self.end_headers()
 
@@ -66,8 +70,8 @@ def listening(*answers: int) -> Iterator[Listener]:
         server.server_close()
 
 
-def settings(listener: Listener) -> JSON:
-    return {"settings": {"webhook": {"url": listener.url, "secret": SECRET, "retry": "1s"}}}
+def settings(listener: Listener, **others: str) -> JSON:
+    return {"settings": {"webhook": {"url": listener.url, "secret": SECRET, "retry": "1s", **others}}}
 
 
 def test_the_sdk_verifies_what_is_told(tmp_path: Path) -> None:

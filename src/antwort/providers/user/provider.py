@@ -8,9 +8,20 @@ import msgspec
 from pydantic import BeforeValidator
 from typing_extensions import override
 
-from antwort.provider import Context, Effect, Field, FunctionError, Provider, Scope, function
+from antwort.provider import (
+    Context,
+    Counter,
+    Effect,
+    Field,
+    FunctionError,
+    Provider,
+    Scope,
+    ServiceUnavailableError,
+    function,
+)
 from antwort.providers.user.routes import QuestionRoutes, UserSettings
-from antwort.providers.user.webhook import Webhook, signing_key
+from antwort.providers.user.webhook import OUTCOMES, Webhook, signing_key
+from antwort.providers.user.webhook_routes import FailedDeliveryRoutes
 
 _MOST = 10_000_000
 """Characters of a final answer. It is the answer, so nothing of it is left out."""
@@ -29,27 +40,43 @@ class User(Provider[UserSettings]):
     """The human user. Root agents only: a sub-agent talks to its parent."""
 
     name = "user"
+    deliveries = Counter(
+        "webhook_deliveries_total", "Tries to tell the webhook of a question, by what came of it.", ["outcome"]
+    )
 
     def __init__(self, settings: UserSettings | None = None) -> None:
         super().__init__(settings)
-        self.parts = (QuestionRoutes(self),)
+        for outcome in OUTCOMES:
+            self.deliveries.labels(outcome)  # so that each shows from the beginning
+        self.parts = (QuestionRoutes(self), FailedDeliveryRoutes(self, self._required_webhook))
         if self.settings.webhook is not None:
             signing_key(self.settings.webhook.secret.get_secret_value())
 
     @override
     async def lifespan(self) -> AsyncIterator[None]:
         """Tell the webhook of questions, if there is one."""
-        settings, questions = self.settings.webhook, self.services.questions
-        if settings is None or questions is None:
+        webhook = self._webhook()
+        if webhook is None:
             yield
             return
-        webhook = Webhook(settings, self.services.http, questions)
         telling = asyncio.create_task(webhook.run(), name="webhook of questions")
         try:
             yield
         finally:
             telling.cancel()
             await asyncio.wait({telling})
+
+    def _webhook(self) -> Webhook | None:
+        settings, questions = self.settings.webhook, self.services.questions
+        if settings is None or questions is None:
+            return None
+        return Webhook(settings, self.services, questions, lambda outcome: self.deliveries.labels(outcome).inc())
+
+    def _required_webhook(self) -> Webhook:
+        webhook = self._webhook()
+        if webhook is None:
+            raise ServiceUnavailableError("There is no webhook here; 'providers.user.settings.webhook' names one.")
+        return webhook
 
     @function(scope=Scope.USER, effect=Effect.SUSPEND, attach=True)
     async def ask_user(

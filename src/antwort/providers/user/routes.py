@@ -115,6 +115,12 @@ class WebhookSettings(Settings):
         default=15.0,
         description="Time after which it is told again if it has not taken a message; later the pauses grow to 1h.",
     )
+    give_up_after: Duration = Field(
+        default=3 * 86_400.0, description="Time after a question was asked when a try that fails is the last one."
+    )
+    keep_failed: Duration = Field(
+        default=30 * 86_400.0, description="Time for which messages that were given up are listed, to be sent again."
+    )
 
 
 class UserSettings(Settings):

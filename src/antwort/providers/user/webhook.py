@@ -8,42 +8,104 @@ import hmac
 import json
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from msgspec import to_builtins
 
-from antwort.provider import APIError, ConfigError, HttpClient, OutboundError, Question, Questions
+from antwort.provider import (
+    APIError,
+    ConfigError,
+    Kept,
+    NotFoundError,
+    OutboundError,
+    Question,
+    Questions,
+    Services,
+)
+from antwort.providers.user.failed_deliveries import FailedDeliveries, FailedDelivery, FailedTry, delivery_not_found
 from antwort.providers.user.routes import QuestionObject, WebhookSettings
 
 logger = logging.getLogger(__name__)
 
 LOOK = 1.0
 """Seconds between two looks for questions that nobody was told of."""
+_FORGET = 3600.0
+"""Seconds between two looks for what was given up too long ago."""
+OUTCOMES = ("delivered", "failed", "given_up")
+"""What comes of a try."""
 _PREFIX = "whsec_"
 
 
 class Webhook:
-    """Tells of questions until the other side has taken them. What is not told when the process ends is told later."""
+    """Tells of questions until the other side has taken them, or they are given up.
 
-    def __init__(self, settings: WebhookSettings, http: HttpClient, questions: Questions) -> None:
+    What is not told when the process ends is told later. `count` is told what comes of each try.
+    """
+
+    def __init__(
+        self, settings: WebhookSettings, services: Services, questions: Questions, count: Callable[[str], None]
+    ) -> None:
         self._settings = settings
-        self._http = http
+        self._http = services.http
         self._questions = questions
+        self._failed = FailedDeliveries(services.records)
+        self._count = count
         self._key = signing_key(settings.secret.get_secret_value())
 
     async def run(self) -> None:
         """Go on until cancelled."""
+        forgetting = 0.0
         while True:
             try:
                 untold = await self._questions.take_untold(retry=self._settings.retry)
-                await asyncio.gather(*(self._tell(question) for question in untold))
+                await asyncio.gather(*map(self._tell, untold))
+                if time.monotonic() > forgetting:
+                    await self._forget()
+                    forgetting = time.monotonic() + _FORGET
             except APIError as error:
                 logger.warning("questions cannot be told now: %s", error.message)
             except Exception:
                 logger.exception("questions could not be told")
             await asyncio.sleep(LOOK)
 
+    async def deliver_again(self, tenant: str, name: str) -> FailedDelivery:
+        """Try one that was given up once more; what gets through is in the list no more.
+
+        A NotFoundError if there is none, or none any more, a ConflictError if somebody is at it.
+        """
+        kept = await self._failed.take(tenant, name, self._settings.timeout)
+        question = await self._question(kept)
+        if question is None:
+            await self._failed.drop(tenant, name)
+            raise delivery_not_found(name)
+        failure = await self._send(question)
+        if failure is None:
+            await self._questions.told(question)
+            await self._failed.drop(tenant, name)
+        await self._failed.tried_again(kept, failure)
+        self._count("delivered" if failure is None else "failed")
+        return FailedDelivery.of(kept, delivered=failure is None)
+
     async def _tell(self, question: Question) -> None:
+        late = time.time() - question.created_at >= self._settings.give_up_after
+        if late and await self._failed.has(question):  # a crash came between giving it up and taking note of it
+            await self._questions.told(question)
+            return
+        failure = await self._send(question)
+        if failure is None:
+            await self._questions.told(question)
+            self._count("delivered")
+        elif late or failure.final:
+            logger.warning("the webhook was not told of question %s, it is given up: %s", question.id, failure.message)
+            if await self._failed.give_up(question, failure):
+                self._count("given_up")
+            await self._questions.told(question)
+        else:
+            logger.warning("the webhook was not told of question %s, it is tried again: %s", question.id, failure[0])
+            self._count("failed")
+
+    async def _send(self, question: Question) -> FailedTry | None:
+        """Try once; return why it failed, if it did."""
         body = event_of(question)
         headers = {"content-type": "application/json", **signed(body, question.id, int(time.time()), self._key)}
         settings = self._settings
@@ -52,12 +114,23 @@ class Webhook:
                 "POST", settings.url, headers=headers, body=body, time_limit=settings.timeout, max_bytes=65_536
             )
         except OutboundError as error:
-            logger.warning("the webhook was not told of question %s, it is tried again: %s", question.id, error)
-            return
+            return FailedTry(str(error))
         if 200 <= answer.status < 300:
-            await self._questions.told(question)
-        else:
-            logger.warning("the webhook answered %d to question %s; it is tried again", answer.status, question.id)
+            return None
+        return FailedTry(f"It answered with the status {answer.status}.", answer.status)
+
+    async def _forget(self) -> None:
+        """Forget what was given up too long ago, and what has lost its question."""
+        oldest = time.time() - self._settings.keep_failed
+        async for kept in self._failed.all():
+            if kept.created_at < oldest or await self._question(kept) is None:
+                await self._failed.drop(kept.tenant, kept.id)
+
+    async def _question(self, kept: Kept) -> Question | None:
+        try:
+            return await self._questions.get(kept.tenant, kept.id)
+        except NotFoundError:
+            return None
 
 
 def event_of(question: Question) -> bytes:
