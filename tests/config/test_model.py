@@ -196,6 +196,7 @@ _OF_ENTRIES: dict[type[BaseModel], dict[str, Any]] = {
     ApiKeyConfig: {"key": None, "hash": None, "tenant": "default", "subject": None, "scopes": ["*"]},
     BackendConfig: {
         "replicas": [],
+        "lookup_interval": 5.0,
         "api_key": None,
         "headers": {},
         "models": [],

@@ -97,10 +97,13 @@ def test_an_address_without_a_scheme_is_told_which_ones_there_are(url: str) -> N
     [
         ("demo", ["http://a/v1"], "the demo model has none; give the `url` of a model server, or leave them out"),
         ("http://a/v1", ["http://b/v1", "http://a/v1/"], "'http://a/v1' is named twice; each server counts once"),
+        ("demo", "dns", "the demo model has none"),
+        ("http://10.0.0.1:8000/v1", "dns", "`dns` is for a `url` with the name of a host; this one has an address"),
+        ("http://[::1]:8000/v1", "dns", "`dns` is for a `url` with the name of a host; this one has an address"),
         ("http://u:secret@a/v1", ["http://u:secret@a/v1"], f"'http://u:{MASK}@a/v1' is named twice; each server"),
     ],
 )
-def test_replicas_are_other_servers(url: str, replicas: list[str], told: str) -> None:
+def test_replicas_are_other_servers(url: str, replicas: list[str] | str, told: str) -> None:
     [line] = _problems({"url": url, "replicas": replicas}, model=BackendConfig)
 
     assert f"replicas: {told}" in line

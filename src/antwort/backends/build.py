@@ -3,15 +3,19 @@
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from antwort.backends.base import AllowedTools, FileReading, ModelBackend, WithoutImages
 from antwort.backends.demo import DEMO_MODEL, DemoBackend
+from antwort.backends.http.transport import Transport
+from antwort.backends.looked_up import LookedUpReplicas, lookup_of
 from antwort.backends.replicas import Replica, Replicas
 from antwort.backends.resilience import CircuitBreaker, Fallback, GuardedBackend, Retries
 from antwort.backends.router import ModelRoute, ModelRouter
 from antwort.concurrency.slots import Queue, Queues
 from antwort.config import DIALECTS, BackendConfig, Config, mask_urls
 from antwort.errors import ConfigError, did_you_mean
+from antwort.http1.proxies import Proxy
 from antwort.lazy_imports import imported_on_use
 from antwort.observability import Metrics
 
@@ -100,7 +104,15 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
     queues = queues or Queues()
     servers = {name: _servers(name, config, queues) for name, config in configs.items() if not config.is_demo}
     guards = {name: _guards(found, configs[name]) for name, found in servers.items()}
-    guarded: dict[str, ModelBackend] = {name: _together(name, found, configs[name]) for name, found in guards.items()}
+    looked_up = {
+        name: _looked_up(name, found[0], configs[name], queues)
+        for name, found in servers.items()
+        if configs[name].replicas == "dns"
+    }
+    guards |= {name: found.replicas for name, found in looked_up.items()}
+    guarded: dict[str, ModelBackend] = {
+        name: looked_up.get(name) or _together(name, found, configs[name]) for name, found in guards.items()
+    }
     guarded |= {name: AllowedTools(DemoBackend(name)) for name, config in configs.items() if config.is_demo}
     return [
         ModelRoute(
@@ -109,8 +121,8 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
             config.aliases,
             config.any_model or config.is_demo,
             servers[name][0].transport if name in servers else None,
-            tuple(server.transport for server in servers.get(name, ())[1:]),
-            tuple(guards.get(name, ())),
+            guards.get(name, ()),
+            looked_up.get(name),
             taken_parameters(config),
             _files_read(config, servers.get(name, ())),
             config.images,
@@ -132,8 +144,9 @@ def _server(name: str, config: BackendConfig, queue: Queue) -> "RemoteBackend":
 
 def _servers(name: str, config: BackendConfig, queues: Queues) -> "Sequence[RemoteBackend]":
     """Return the server of a backend, and its replicas behind it."""
+    urls = [] if config.replicas == "dns" else config.replicas
     places = {name: config} | {
-        f"{name}-{number}": config.model_copy(update={"url": url}) for number, url in enumerate(config.replicas, 2)
+        f"{name}-{number}": config.model_copy(update={"url": url}) for number, url in enumerate(urls, 2)
     }
     return [_server(each, found, queues.named(f"backend {each}")) for each, found in places.items()]
 
@@ -141,9 +154,33 @@ def _servers(name: str, config: BackendConfig, queues: Queues) -> "Sequence[Remo
 def _guards(servers: "Sequence[RemoteBackend]", config: BackendConfig) -> Sequence[GuardedBackend]:
     """Return the servers of a backend, each with its health."""
     if len(servers) == 1:
-        return [GuardedBackend(_calling(servers[0], config), _breaker(servers[0]), Retries(config.retries))]
+        [server] = servers
+        retries = Retries(config.retries)
+        return [GuardedBackend(_calling(server, config), _breaker(server), retries, server.transport)]
     urls = [config.url, *config.replicas]
-    return [Replica(_calling(server, config), _breaker(server), url) for server, url in zip(servers, urls, strict=True)]
+    return [_replica(server, config, url) for server, url in zip(servers, urls, strict=True)]
+
+
+def _replica(server: "RemoteBackend", config: BackendConfig, place: str) -> Replica:
+    return Replica(_calling(server, config), _breaker(server), place, server.transport)
+
+
+def _looked_up(name: str, server: "RemoteBackend", config: BackendConfig, queues: Queues) -> LookedUpReplicas:
+    """Return the replicas at the addresses of a host name."""
+    url = urlsplit(config.url)
+    if Proxy.for_url(url) is not None:
+        where = f"backends.{name}.replicas"
+        raise ConfigError(f"A proxy chooses the address itself; name '{url.hostname}' in NO_PROXY.", where=where)
+
+    def make(own_name: str, address: str) -> Replica:
+        one = config.at(address)
+        return _replica(_server(own_name, one, queues.named(f"backend {own_name}")), one, address)
+
+    lookup = lookup_of(url.hostname or "", url.port or (443 if url.scheme == "https" else 80))
+    by_name = _replica(server, config, config.url)
+    return LookedUpReplicas(
+        by_name, make, lookup, config.lookup_interval, patience=config.connect_timeout, retries=Retries(config.retries)
+    )
 
 
 def _together(name: str, guards: Sequence[GuardedBackend], config: BackendConfig) -> ModelBackend:
@@ -215,6 +252,9 @@ def is_demo(config: Config) -> bool:
     return all(entry.is_demo for entry in config.backends.values())
 
 
+_STATES = ("in_use", "waiting")
+
+
 class BackendMetrics:
     """Shows how each model server is: its connections, whether it is there, and what it knew of its prompts."""
 
@@ -239,13 +279,33 @@ class BackendMetrics:
     def show(self, router: ModelRouter) -> None:
         """Show the servers of a router from now on."""
         for transport in router.transports():
-            for state in ("in_use", "waiting"):
-                self._connections.labels(transport.name, state).set_function(partial(getattr, transport, state))
+            self._show_connections(transport)
         for guards in router.guards().values():
             for guard in guards:
-                self._up.labels(guard.name).set_function(partial(_up, guard.breaker))
-                guard.prompts.cached = self._prompts.labels(guard.name, "yes")
-                guard.prompts.new = self._prompts.labels(guard.name, "no")
+                self._show_guard(guard)
+        for replicas in router.looked_up():
+            replicas.watch = self._change
+
+    def _change(self, left: Sequence[GuardedBackend], come: Sequence[GuardedBackend]) -> None:
+        """Show replicas that have come in the place of those that have left."""
+        for guard in left:
+            self._up.remove(guard.name)
+            if guard.transport is not None and guard.transport.address is not None:
+                for state in _STATES:
+                    self._connections.remove(guard.name, state)
+        for guard in come:
+            self._show_guard(guard)
+            if guard.transport is not None:
+                self._show_connections(guard.transport)
+
+    def _show_connections(self, transport: Transport) -> None:
+        for state in _STATES:
+            self._connections.labels(transport.name, state).set_function(partial(getattr, transport, state))
+
+    def _show_guard(self, guard: GuardedBackend) -> None:
+        self._up.labels(guard.name).set_function(partial(_up, guard.breaker))
+        guard.prompts.cached = self._prompts.labels(guard.name, "yes")
+        guard.prompts.new = self._prompts.labels(guard.name, "no")
 
 
 def _up(breaker: CircuitBreaker) -> float:

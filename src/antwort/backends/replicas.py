@@ -16,6 +16,7 @@ from typing_extensions import override
 
 from antwort.backends.base import BackendWrapper, ModelBackend, ModelInfo, ModelRequest, TurnSink
 from antwort.backends.errors import worth_another_backend
+from antwort.backends.http.transport import Transport
 from antwort.backends.resilience import NO_RETRIES, CircuitBreaker, GuardedBackend, Retries, WatchedSink, watched
 from antwort.errors import APIError
 
@@ -33,11 +34,14 @@ _BEGINNING = 4096
 class Replica(GuardedBackend):
     """One of several servers, with a breaker of its own. It is not tried again: another one is asked."""
 
-    def __init__(self, backend: ModelBackend, breaker: CircuitBreaker, place: str) -> None:
-        super().__init__(backend, breaker, NO_RETRIES)
+    def __init__(
+        self, backend: ModelBackend, breaker: CircuitBreaker, place: str, transport: Transport | None = None
+    ) -> None:
+        super().__init__(backend, breaker, NO_RETRIES, transport)
         self._place = blake2b(place.encode()).digest()
         self.turns = 0
         """How many are under way."""
+        self._leaves = False
 
     def weight(self, beginning: bytes) -> bytes:
         """Return what puts it before or behind others for turns that begin so."""
@@ -50,6 +54,14 @@ class Replica(GuardedBackend):
             await super().run(request, sink)
         finally:
             self.turns -= 1
+            if self._leaves:
+                await self.leave()
+
+    async def leave(self) -> None:
+        """Give everything back as soon as no turn is under way."""
+        self._leaves = True
+        if not self.turns:
+            await self.close()
 
 
 class Replicas(BackendWrapper):
@@ -58,7 +70,7 @@ class Replicas(BackendWrapper):
     def __init__(self, name: str, replicas: Sequence[Replica], retries: Retries = NO_RETRIES) -> None:
         super().__init__(replicas[0])
         self.name = name
-        self._replicas = tuple(replicas)
+        self._replicas = list(replicas)
         self._retries = retries
 
     @override

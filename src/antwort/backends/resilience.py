@@ -24,6 +24,7 @@ from antwort.backends.errors import (
     worth_another_backend,
     worth_another_try,
 )
+from antwort.backends.http.transport import Transport
 from antwort.concurrency.backoff import Backoff
 from antwort.errors import APIError, RateLimitError, ServiceUnavailableError
 from antwort.observability.quick_metrics import CounterSeries
@@ -356,9 +357,17 @@ class GuardedBackend(BackendWrapper):
     another.
     """
 
-    def __init__(self, backend: ModelBackend, breaker: CircuitBreaker, retries: Retries = NO_RETRIES) -> None:
+    def __init__(
+        self,
+        backend: ModelBackend,
+        breaker: CircuitBreaker,
+        retries: Retries = NO_RETRIES,
+        transport: Transport | None = None,
+    ) -> None:
         super().__init__(backend)
         self.breaker = breaker
+        self.transport = transport
+        """The way to the server, if it is one."""
         self.prompts = PromptTokens()
         self._on_begin = breaker.note_success
         self._retries = retries

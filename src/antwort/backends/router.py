@@ -1,6 +1,7 @@
 """Which backend gets a request: by the model it names."""
 
 import asyncio
+import itertools
 import time
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from antwort.backends.base import FileReading, ModelBackend, ModelInfo, ModelReq
 from antwort.backends.errors import UNAVAILABLE, UNREACHABLE
 from antwort.backends.findings import Finding, finding_of
 from antwort.backends.http.transport import Transport
+from antwort.backends.looked_up import LookedUpReplicas
 from antwort.backends.models import KnownModels, ModelNames, is_pattern
 from antwort.backends.resilience import GuardedBackend
 from antwort.errors import NotFoundError, ServiceUnavailableError, near_names
@@ -37,10 +39,10 @@ class ModelRoute(Struct, frozen=True):
     """Whether it takes names of models that it does not list."""
     transport: Transport | None = None
     """The way to the server itself, for requests that are passed through as they are."""
-    further: tuple[Transport, ...] = ()
-    """The ways to its replicas."""
-    guards: tuple[GuardedBackend, ...] = ()
+    guards: Sequence[GuardedBackend] = ()
     """The server itself and its replicas, each with its health, where there are servers."""
+    looked_up: LookedUpReplicas | None = None
+    """Those of them that come and go, if they do."""
     parameters: frozenset[str] = frozenset()
     """Fields of a request beyond the API that it takes."""
     files: FileReading = "text"
@@ -271,12 +273,16 @@ class ModelRouter:
 
     def transports(self) -> list[Transport]:
         """Return the ways to the servers themselves, where there are servers."""
-        ways = [(route.transport, *route.further) for route in self._routes]
-        return [way for of_route in ways for way in of_route if way is not None]
+        ways = [[route.transport, *(guard.transport for guard in route.guards)] for route in self._routes]
+        return [way for way in dict.fromkeys(itertools.chain.from_iterable(ways)) if way is not None]
 
     def guards(self) -> Mapping[str, Sequence[GuardedBackend]]:
         """Return the servers with their health, by the backends that they belong to."""
         return {route.backend.name: route.guards for route in self._routes if route.guards}
+
+    def looked_up(self) -> list[LookedUpReplicas]:
+        """Return the replicas that come and go."""
+        return [route.looked_up for route in self._routes if route.looked_up is not None]
 
     async def close(self) -> None:
         """Give all connections back."""

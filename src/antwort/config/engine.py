@@ -2,8 +2,9 @@
 
 import ipaddress
 from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
 
-from pydantic import ByteSize, Field, PositiveInt, SecretStr, field_validator, model_validator
+from pydantic import ByteSize, Field, PositiveInt, PrivateAttr, SecretStr, field_validator, model_validator
 
 from antwort.config.defaults import STORAGE
 from antwort.config.durations import Age, Duration, Seconds
@@ -42,9 +43,11 @@ class BackendConfig(Settings, defer_build=True):
         description="Its base URL, such as http://localhost:8000/v1; or `demo`, the demo model.",
         pattern=rf"^(https?://|{DEMO}$)",
     )
-    replicas: list[Annotated[str, Field(pattern=r"^https?://")]] = Field(
-        default=[], description="Base URLs of further servers with its models: turns that begin alike go to the same."
+    replicas: Literal["dns"] | list[Annotated[str, Field(pattern=r"^https?://")]] = Field(
+        default=[],
+        description="Base URLs of further servers with its models, or `dns`: all addresses of its host name.",
     )
+    lookup_interval: Duration = Field(default=5.0, description="Time between two lookups, with `replicas: dns`.")
     api_key: SecretStr | None = Field(default=None, description="The key it wants.")
     headers: dict[str, str] = Field(default={}, description="Further headers to send.")
     models: list[str] = Field(
@@ -117,15 +120,33 @@ class BackendConfig(Settings, defer_build=True):
         description="Fields of its own that requests may have: their names, or vllm or llama.cpp for all of theirs.",
     )
 
+    _address: str | None = PrivateAttr(default=None)
+
     @property
     def is_demo(self) -> bool:
         """Whether it is the demo model, which is no server."""
         return self.url == DEMO
 
+    @property
+    def address(self) -> str | None:
+        """Which of the addresses of its host name is meant; None if any of them."""
+        return self._address
+
+    def at(self, address: str) -> Self:
+        """Return the same for one of the addresses of its host name."""
+        one = self.model_copy(update={"replicas": []})
+        one._address = address
+        return one
+
     @model_validator(mode="after")
     def _replicas_are_others(self) -> Self:
         if self.replicas and self.is_demo:
             raise ValueError("replicas: the demo model has none; give the `url` of a model server, or leave them out")
+        if self.replicas == "dns":
+            host = urlsplit(self.url).hostname or ""
+            if ":" in host or host.rpartition(".")[2].isdigit():
+                raise ValueError("replicas: `dns` is for a `url` with the name of a host; this one has an address")
+            return self
         urls = [url.rstrip("/") for url in (self.url, *self.replicas)]
         if (twice := next((url for url in urls if urls.count(url) > 1), None)) is not None:
             raise ValueError(f"replicas: '{mask_urls(twice)}' is named twice; each server counts once")

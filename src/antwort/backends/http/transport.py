@@ -279,6 +279,8 @@ class Transport:
         self.timeouts = Timeouts.of(config)
         parts = urlsplit(config.url)
         self.host = parts.hostname or ""
+        self.address = config.address
+        """The one of the host's addresses that is meant; None if any is."""
         self._query = f"?{parts.query}" if parts.query else ""
         fixed = _headers(name, config, parts)
         self.secrets = sent_secrets(name, fixed, parts)
@@ -294,12 +296,13 @@ class Transport:
         self._heads: dict[str, bytes] = {}
         """How requests begin that send JSON and have no further headers, by path; there are few."""
         self._client = Http1Client(
-            self.host,
+            config.address or self.host,
             parts.port or (443 if tls else 80),
             tls=tls,
             limit=config.max_connections,
             patience=config.connection_wait,
             max_head=self.limits.header_bytes,
+            server_hostname=self.host,
             slots=Slots(config.max_connections, queue),
             proxy=proxy,
         )
