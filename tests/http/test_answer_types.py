@@ -72,6 +72,12 @@ class Session:
         again = self.ask("POST /v1/runs/{run_id}/retry", run_id=broken)["id"]
         while self.ask("GET /v1/runs/{run_id}", run_id=again)["status"] != "completed":
             pass
+        answered = {"type": "response", "response_id": kept}
+        span = {"object": "trace.span", "id": "span_1", "trace_id": "trace_1", "span_data": answered}
+        self.ask("POST /v1/traces/ingest", {"data": [{"object": "trace", "id": "trace_1"}, span]})
+        self.ask("GET /v1/traces")
+        self.ask("GET /v1/traces/{trace_id}", trace_id="trace_1")
+        self.ask("DELETE /v1/traces/{trace_id}", trace_id="trace_1")
         self.ask("DELETE /v1/responses/{response_id}", response_id=kept)
         one = {"conversation_id": self.ask("POST /v1/conversations", {"metadata": {"a": "b"}})["id"]}
         self.ask("GET /v1/conversations/{conversation_id}", **one)

@@ -30,7 +30,10 @@ NAMING = re.compile(r"(^|_)(id|ids|reference|conversation|container|environment|
 OWN = {
     "responses": {"path:response_id", "path:run_id"},
     "runs": {"path:run_id"},
-    "traces": {"path:response_id"},
+    "traces": {
+        *("path:response_id", "path:trace_id", "query:group_id"),
+        *(f"body:data[].{name}" for name in ("id", "trace_id", "parent_id", "group_id")),
+    },
     "conversations": {"path:conversation_id", "path:item_id"},
     "containers": {"path:container_id", "path:file_id"},
     "vector_stores": {"path:vector_store_id", "path:batch_id", "path:file_id", "body:files"},

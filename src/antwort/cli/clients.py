@@ -26,7 +26,8 @@ from antwort.errors import APIError, BadGatewayError, ServiceUnavailableError, d
 from antwort.functions.absent import NONE_ABSENT
 from antwort.server.api.endpoints import ModelEndpoints
 from antwort.server.api.functions import FunctionEndpoints
-from antwort.server.api.traces import TraceEndpoints
+from antwort.server.api.run_stories import RunReader
+from antwort.server.api.shown_texts import LONGEST, Texts
 from antwort.storage import Question
 from antwort.types import JSON
 from antwort.wire.requests import decode_create
@@ -160,9 +161,9 @@ class LocalClient:
 
     async def trace(self, name: str) -> JSON:
         """Return the story of a run of the app's store."""
-        ctx = Context(ANONYMOUS_TENANT, subject="cli", scopes=frozenset({EVERYTHING}))
-        traces = TraceEndpoints(self._app.engine, self._app.redactor)
-        told: JSON = msgspec.to_builtins(await traces.trace(ctx, name))
+        reader = RunReader(self._app.engine, self._app.redactor)
+        texts = Texts(self._app.redactor, LONGEST)
+        told: JSON = msgspec.to_builtins(await reader.trace(ANONYMOUS_TENANT, name, texts))
         return told
 
     async def functions(self) -> list[JSON]:

@@ -342,6 +342,9 @@ class KeepConfig(Settings):
         default=None,
         description="Time after its last use at which a conversation is deleted, such as 90d; never if not given.",
     )
+    traces: Age | None = Field(
+        default=None, description="Age at which traces that clients have sent are deleted; for ever if not given."
+    )
     unstored: Duration = Field(
         default=600.0,
         description="Time after its end at which a background response with `store: false` is deleted, such as 10m.",

@@ -25,6 +25,7 @@ RESPONSES_READ = "responses:read"
 RESPONSES_WRITE = "responses:write"
 RUNS_READ = "runs:read"
 TRACES_READ = "traces:read"
+TRACES_WRITE = "traces:write"
 CONVERSATIONS_READ = "conversations:read"
 CONVERSATIONS_WRITE = "conversations:write"
 FUNCTIONS_CALL = "functions:call"
@@ -36,7 +37,8 @@ OWN_SCOPES: Mapping[str, str] = {
     RESPONSES_READ: "fetch, list and continue stored responses",
     RESPONSES_WRITE: "create, cancel and delete responses; ask models in any other way, and list them",
     RUNS_READ: "list and look at runs: their agents and calls, and nothing of what was said",
-    TRACES_READ: "look at runs with all that was said in them",
+    TRACES_READ: "look at runs with all that was said in them, and at traces of agents elsewhere",
+    TRACES_WRITE: "send traces of agents that run elsewhere, and delete them",
     CONVERSATIONS_READ: "fetch conversations and their items, and continue them",
     CONVERSATIONS_WRITE: "create, change and delete conversations, and add to them",
     FUNCTIONS_CALL: "let models call the functions of the server, and list them",

@@ -13,11 +13,13 @@ from antwort.functions.absent import AbsentProviders
 from antwort.functions.switches import Switches
 from antwort.observability import Metrics, MetricsPage, Redactor
 from antwort.runs.local import LocalRuns
+from antwort.server.api.client_traces import ClientTraceEndpoints
 from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.functions import FunctionEndpoints
 from antwort.server.api.passthrough import Passthrough
 from antwort.server.api.responses import ResponseEndpoints
+from antwort.server.api.run_stories import RunReader
 from antwort.server.api.runs import RunEndpoints
 from antwort.server.api.traces import TraceEndpoints
 from antwort.server.console import ConsolePages
@@ -95,11 +97,12 @@ def build_asgi(parts: Parts) -> ASGIApp:
 
 def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     """Return the routes of the API, but for those of the server itself."""
-    engine = parts.engine
+    engine, reader = parts.engine, RunReader(parts.engine, parts.redactor)
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *RunEndpoints(engine, parts.runs).routes(),
-        *TraceEndpoints(engine, parts.redactor).routes(),
+        *TraceEndpoints(reader).routes(),
+        *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),

@@ -21,7 +21,7 @@ from antwort.storage.sql.store import Store
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("responses", "events", "conversations")
+KINDS = ("responses", "events", "conversations", "traces")
 VALUES = "values"
 """What goes with a run or a conversation, and has no age of its own."""
 SLICE = 200
@@ -57,7 +57,8 @@ def cutoffs(keep: KeepConfig, now: float) -> dict[str, int]:
 class Pruner:
     """Deletes what is older than a moment, of all tenants.
 
-    Responses and events are as old as the response, conversations as their last use. A background response that is not
+    Responses and events are as old as the response, conversations as their last use, traces that clients have sent as
+    what came of them first. A background response that is not
     over is left alone, however old. Those that continue a deleted response continue what came before it.
     """
 
@@ -78,6 +79,8 @@ class Pruner:
             await self._events(before["events"], counts, dry_run=dry_run)
         if "conversations" in before:
             await self._conversations(before["conversations"], counts, dry_run=dry_run)
+        if "traces" in before:
+            await self._traces(before["traces"], counts, dry_run=dry_run)
         return counts
 
     async def forget_deleted(self) -> None:
@@ -147,6 +150,19 @@ class Pruner:
             async for group in self._groups(found, counts):
                 deletions = (self._retention.delete_unused(tenant, name, before) for tenant, name, _ in group)
                 counts["conversations"] += sum(await asyncio.gather(*deletions))
+
+    async def _traces(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
+        traces, last = self._store.client_traces, 0
+        while found := await traces.oldest(last, SLICE):
+            last = found[-1][0]
+            old = [(tenant, name) for _, tenant, name, created_at in found if created_at < before]
+            if dry_run:
+                counts["traces"] += len(old)
+            else:
+                async for group in self._groups(old, counts):
+                    counts["traces"] += sum(await asyncio.gather(*(traces.delete(*each) for each in group)))
+            if len(old) < len(found):
+                return
 
     async def _slices(self, before: int, after: int = 0) -> AsyncIterator[Sequence[OldResponse]]:
         """Yield responses in the order in which they were stored, until they are all too young."""

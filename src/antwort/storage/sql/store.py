@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from antwort.concurrency.peers import Letters
 from antwort.storage.base import Records
+from antwort.storage.sql.client_traces import TraceStore
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.database import Database, ReadRunner, WriteRunner, reads
 from antwort.storage.sql.files import SqlFiles
@@ -39,6 +40,7 @@ class Store(ResponseStore):
 
     def __init__(self, writer: WriteRunner, reader: ReadRunner) -> None:
         super().__init__(writer, reader)
+        self.client_traces = TraceStore(writer, reader)
         self.conversations = ConversationStore(writer, reader)
         self.files = SqlFiles(writer, reader)
         self.questions = QuestionStore(writer, reader)

@@ -215,6 +215,68 @@ _TRACE: JSON = {
     "responses": [_TRACED],
 }
 TRACE = (Example(_TRACE, parameters={**_OF_RESPONSE, "max_length": 2000}),)
+_CLIENT_TRACE_ID = "trace_5b0c1e"
+_SENT_TRACE: JSON = {
+    "object": "trace",
+    "id": _CLIENT_TRACE_ID,
+    "workflow_name": "Agent workflow",
+    "group_id": "chat_7",
+    "metadata": None,
+}
+_SENT_SPAN: JSON = {
+    "object": "trace.span",
+    "id": "span_9d1c",
+    "trace_id": _CLIENT_TRACE_ID,
+    "parent_id": None,
+    "started_at": "2026-09-21T14:13:20+00:00",
+    "ended_at": "2026-09-21T14:13:22.500000+00:00",
+    "span_data": {"type": "response", "response_id": _RESPONSE},
+    "error": None,
+}
+_CLIENT_TRACE: JSON = {
+    "id": _CLIENT_TRACE_ID,
+    "object": "client_trace",
+    "created_at": _TIME + 3,
+    "name": "Agent workflow",
+    "group_id": "chat_7",
+    "metadata": None,
+    "started_at": _TIME,
+    "ended_at": _TIME + 2.5,
+    "span_count": 1,
+    "failed_spans": 0,
+}
+_TRACED_SPAN: JSON = {
+    "id": "span_9d1c",
+    "type": "response",
+    "name": None,
+    "started_at": _TIME,
+    "seconds": 2.5,
+    "data": _SENT_SPAN["span_data"],
+    "error": None,
+    "response": _TRACED,
+    "spans": [],
+}
+_SPAN_FAILURE: JSON = {
+    "span_id": "span_9d1c",
+    "type": "response",
+    "name": "get_weather",
+    "message": _TRACED_FAILURE["message"],
+    "failure": _TRACED_FAILURE,
+}
+_OF_CLIENT_TRACE = {"trace_id": _CLIENT_TRACE_ID}
+INGEST_TRACES = (
+    Example({"object": "traces.ingested", "traces": 1, "spans": 1}, body={"data": [_SENT_TRACE, _SENT_SPAN]}),
+)
+LIST_TRACES = (Example(_page(_CLIENT_TRACE), parameters={"group_id": "chat_7", "limit": 20}),)
+RETRIEVE_TRACE = (
+    Example(
+        {**_CLIENT_TRACE, "failures": [_SPAN_FAILURE], "spans": [_TRACED_SPAN]},
+        parameters={**_OF_CLIENT_TRACE, "max_length": 2000},
+    ),
+)
+DELETE_TRACE = (
+    Example({"id": _CLIENT_TRACE_ID, "object": "client_trace.deleted", "deleted": True}, parameters=_OF_CLIENT_TRACE),
+)
 RETRY_RUN = (
     Example(
         {**_QUEUED, "id": "resp_9be1d0", "metadata": {"retry_of": _RESPONSE}},
