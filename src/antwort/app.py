@@ -52,7 +52,7 @@ from antwort.functions.discovery import (
 from antwort.functions.output import described
 from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
-from antwort.functions.switches import SWITCHES, Switches
+from antwort.functions.switches import Switches
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
 from antwort.observability.metrics import measure_queues
 from antwort.outbound import Outbound
@@ -67,7 +67,7 @@ from antwort.server.gate import BodyBudget
 from antwort.server.observation import Refusals
 from antwort.server.readiness import ServerState, refuse_unstarted
 from antwort.server.sockets.websocket import WebSockets
-from antwort.storage.base import Questions, StoreUnavailableError
+from antwort.storage.base import OWN_RECORDS, Questions, StoreUnavailableError
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.identities import WorkerIdentities
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
@@ -398,7 +398,7 @@ class Antwort:
     async def _open_switches(self, store: Store) -> Switches:
         """Take out of service what an operator has switched off, from now on as soon as one does."""
         letters = filter(None, (self._peers, self._letters))
-        switches = Switches(store.records(SWITCHES), self.registry.switch, self.audit, letters)
+        switches = Switches(store.records(OWN_RECORDS), self.registry.switch, self.audit, letters)
         await switches.open()
         if self._watch is not None:
             self._watch.look_also(switches.look)
@@ -440,6 +440,7 @@ class Antwort:
             store=store,
             settings=self.config.engine,
             agents=self.agents,
+            prompts=self.config.prompts,
             values=self.values,
             spill=self.config.functions.spill,
             absent=self._absent,

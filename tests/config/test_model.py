@@ -20,6 +20,7 @@ from antwort.config import (
     FunctionsConfig,
     JwtConfig,
     ObservabilityConfig,
+    PromptConfig,
     ProviderConfig,
     RateConfig,
     S3Config,
@@ -109,6 +110,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
         },
         "backends": {},
         "agents": {},
+        "prompts": {},
         "engine": {
             "max_turns": 50,
             "max_tools": 1_000,
@@ -178,6 +180,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
 
 
 _OF_ENTRIES: dict[type[BaseModel], dict[str, Any]] = {
+    PromptConfig: {"template": None, "file": None},
     AgentConfig: {
         "description": "",
         "instructions": None,

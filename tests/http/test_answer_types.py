@@ -88,6 +88,18 @@ class Session:
         self.ask("GET /v1/conversations/{conversation_id}/items/{item_id}", **item)
         self.ask("DELETE /v1/conversations/{conversation_id}/items/{item_id}", **item)
         self.ask("DELETE /v1/conversations/{conversation_id}", **one)
+        self.ask_prompts()
+
+    def ask_prompts(self) -> None:
+        prompt, one_prompt = {"template": "Be {{manner}}."}, "/v1/prompts/{prompt_id}"
+        kept_as = {"prompt_id": self.ask("POST /v1/prompts", prompt)["id"]}
+        self.ask("GET /v1/prompts")
+        self.ask(f"PUT {one_prompt}", {**prompt, "version": 1}, **kept_as)
+        self.ask(f"PUT {one_prompt}/set-default-version", {"version": 1}, **kept_as)
+        self.ask(f"POST {one_prompt}/default_version", {"version": 2}, **kept_as)
+        self.ask(f"GET {one_prompt}/versions", **kept_as)
+        self.ask(f"GET {one_prompt}", **kept_as)
+        self.ask(f"DELETE {one_prompt}", **kept_as)
 
 
 def described_answers(document: JSON) -> dict[str, str]:

@@ -147,7 +147,7 @@ def test_every_answer_that_can_come_is_there(document: JSON) -> None:
 
 def test_every_key_of_a_response_is_always_there_but_those_that_are_not(document: JSON) -> None:
     schema = document["components"]["schemas"]["ResponseObject"]
-    assert set(schema["properties"]) - set(schema["required"]) == {"agent"}
+    assert set(schema["properties"]) - set(schema["required"]) == {"agent", "prompt"}
 
 
 def test_the_websocket_is_mentioned(document: JSON) -> None:

@@ -35,6 +35,7 @@ OWN = {
         *(f"body:data[].{name}" for name in ("id", "trace_id", "parent_id", "group_id")),
     },
     "conversations": {"path:conversation_id", "path:item_id"},
+    "prompts": {"path:prompt_id"},
     "containers": {"path:container_id", "path:file_id"},
     "vector_stores": {"path:vector_store_id", "path:batch_id", "path:file_id", "body:files"},
     "ingest": {"path:vector_store_id", "query:file_id", "body:points[].file_id", "body:points[].id"},
@@ -48,8 +49,7 @@ OWN = {
 UNREAD = {
     "body:conversation.id",  # the same as the conversation, which is walked both ways
     "body:prompt_cache_options.comparison_response_id",  # ignored
-    "body:prompt",  # templates of OpenAI's, which are refused; and the text of /v1/completions
-    "body:prompt.id",
+    "body:prompt",  # the text of /v1/completions, and of prompts; and what names one by its id
     "POST /v1/containers/{container_id}/files body:file",  # the bytes themselves
     "POST /mcp body:id",  # the number of a message
     "tool computer_use_preview.environment",
@@ -82,6 +82,7 @@ class Things:
     file: str
     picture: str
     conversation: str
+    prompt: str
     response: str
     item: str
     vector_store: str
@@ -157,6 +158,9 @@ WAYS = [
         asking("POST", "/v1/responses/compact", {"model": "m", "previous_response_id": "$response"})),
     Way("POST /v1/responses/input_tokens body:previous_response_id", [ASK], ["responses:read"],
         asking("POST", "/v1/responses/input_tokens", {"input": "Hi", "previous_response_id": "$response"})),
+    Way("POST /v1/responses body:prompt.id", [ASK], ["prompts:read"], response(prompt={"id": "$prompt"})),
+    Way("POST /v1/responses/input_tokens body:prompt.id", [ASK], ["prompts:read"],
+        asking("POST", "/v1/responses/input_tokens", {"input": "Hi", "prompt": {"id": "$prompt"}})),
     Way("POST /v1/responses/input_tokens body:conversation", [ASK], CONVERSATION,
         asking("POST", "/v1/responses/input_tokens", {"input": "Hi", "conversation": "$conversation"})),
     Way("item item_reference.id", [ASK], BOTH, response(input=[REFERENCE])),
@@ -357,6 +361,7 @@ def things(server: RunningApp) -> Things:
             file=uploaded("secret.txt", b"a secret"),
             picture=uploaded("secret.png", b"\x89PNG a secret"),
             conversation=conversation,
+            prompt=made("POST", "/v1/prompts", json={"template": "Be brief."})["id"],
             response=response["id"],
             item=response["output"][0]["id"],
             vector_store=made("POST", "/v1/vector_stores", json={"name": "all"})["id"],

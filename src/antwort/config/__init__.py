@@ -24,7 +24,14 @@ from antwort.config.engine import (
 )
 from antwort.config.extensions import ExtensionKind
 from antwort.config.load import LoadedConfig, Override, load_config, load_right_parts, validate_settings
-from antwort.config.model import Config, FunctionsConfig, ObservabilityConfig, ProviderConfig, SandboxConfig
+from antwort.config.model import (
+    Config,
+    FunctionsConfig,
+    ObservabilityConfig,
+    PromptConfig,
+    ProviderConfig,
+    SandboxConfig,
+)
 from antwort.config.secrets import mask_urls, secret_values
 from antwort.config.server import (
     ApiKeyConfig,
@@ -64,6 +71,7 @@ __all__ = [
     "ObservabilityConfig",
     "OutboundConfig",
     "Override",
+    "PromptConfig",
     "ProviderConfig",
     "RateConfig",
     "RunConfig",

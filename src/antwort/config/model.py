@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BeforeValidator,
     ByteSize,
     Field,
     PositiveInt,
+    PrivateAttr,
     field_validator,
     model_validator,
 )
@@ -30,6 +31,33 @@ from antwort.config.settings import Seldom, Settings
 
 def _lower(value: Any) -> Any:
     return value.lower() if isinstance(value, str) else value
+
+
+PromptName = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[A-Za-z0-9_.-]+$")]
+
+
+class PromptConfig(Settings, defer_build=True):
+    """A prompt: a text that requests name instead of sending it."""
+
+    template: str | None = Field(default=None, description="Its text, with `{{name}}` in the places of variables.")
+    file: UserPath | None = Field(default=None, description="A file with its text, instead of `template`.")
+    _text: str = PrivateAttr(default="")
+
+    @model_validator(mode="after")
+    def _has_text(self) -> Self:
+        if (self.template is None) == (self.file is None):
+            raise ValueError("give it either a `template` or a `file`")
+        try:
+            self._text = self.template or "" if self.file is None else self.file.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            raise ValueError(f"file: '{self.file}' cannot be read: {why}") from None
+        return self
+
+    @property
+    def text(self) -> str:
+        """Its text, wherever it is written."""
+        return self._text
 
 
 class FunctionsConfig(Settings):
@@ -165,6 +193,9 @@ class Config(Settings):
         default={}, description="Model servers by name; the first one is asked for models nobody claims."
     )
     agents: dict[str, AgentConfig] = Field(default={}, description="Agents by name.")
+    prompts: dict[PromptName, Annotated[PromptConfig, Seldom()]] = Field(
+        default={}, description="Prompts by their ids, for requests of all tenants."
+    )
     engine: EngineConfig = Field(default=EngineConfig(), description="Limits of the agentic loop.")
     storage: StorageConfig = Field(default=StorageConfig(), description="Where responses are kept.")
     outbound: OutboundConfig = Field(

@@ -26,6 +26,8 @@ RESPONSES_WRITE = "responses:write"
 RUNS_READ = "runs:read"
 TRACES_READ = "traces:read"
 TRACES_WRITE = "traces:write"
+PROMPTS_READ = "prompts:read"
+PROMPTS_WRITE = "prompts:write"
 CONVERSATIONS_READ = "conversations:read"
 CONVERSATIONS_WRITE = "conversations:write"
 FUNCTIONS_CALL = "functions:call"
@@ -41,6 +43,8 @@ OWN_SCOPES: Mapping[str, str] = {
     TRACES_WRITE: "send traces of agents that run elsewhere, and delete them",
     CONVERSATIONS_READ: "fetch conversations and their items, and continue them",
     CONVERSATIONS_WRITE: "create, change and delete conversations, and add to them",
+    PROMPTS_READ: "look at prompts, and use them in responses",
+    PROMPTS_WRITE: "create, change and delete prompts",
     FUNCTIONS_CALL: "let models call the functions of the server, and list them",
     METRICS: "read the metrics, where they are protected",
     ADMIN: "see how the server is set up",

@@ -9,7 +9,7 @@ import msgspec
 from antwort.backends import ModelRouter, estimate_tokens
 from antwort.concurrency.large_work import LargeWork, Pace, is_large
 from antwort.concurrency.slots import Queues
-from antwort.config import AgentConfig, EngineConfig
+from antwort.config import AgentConfig, EngineConfig, PromptConfig
 from antwort.context import Context, Progress
 from antwort.context.values import Values
 from antwort.engine.calls.admission import Totals
@@ -20,8 +20,9 @@ from antwort.engine.output.events import REASONING_NAMES, EventSink
 from antwort.engine.plan import AS_USUAL, Plan, Shown
 from antwort.engine.planning.input_files import CheckUrl, InputFiles
 from antwort.engine.planning.planner import Planner
+from antwort.engine.planning.prompts import PromptedPlanner
 from antwort.engine.sealing import Sealer
-from antwort.engine.tools.opened_tools import sealed_tools
+from antwort.engine.tools.opened_tools import Opening, sealed_tools
 from antwort.engine.tools.toolsets import ToolsetBuilder
 from antwort.engine.turns.compaction import Compactor
 from antwort.engine.turns.loop import Loop
@@ -33,7 +34,8 @@ from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
 from antwort.observability import Metrics, Tracer
-from antwort.storage.base import JournalEntry, ResponseRecord
+from antwort.storage.base import OWN_RECORDS, JournalEntry, ResponseRecord
+from antwort.storage.prompts import Prompts
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
 from antwort.wire.ids import new_id
@@ -45,6 +47,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
     """Executors, models, a store and limits, put together."""
 
     planner: Planner
+    prompts: Prompts
     check_url: CheckUrl | None = None
     """Asked about each URL that a model server would fetch; None lets all pass."""
 
@@ -66,6 +69,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
         absent: AbsentProviders = NONE_ABSENT,
         input_files: Callable[[LargeWork], InputFiles] | None = None,
         queues: Queues | None = None,
+        prompts: Mapping[str, PromptConfig] | None = None,
     ) -> "Engine":
         """Put an engine together."""
         work = LargeWork()
@@ -103,14 +107,26 @@ class Engine(EngineParts, frozen=True, kw_only=True):
             values,
             spill,
             planner=planner,
+            prompts=Prompts(
+                store.records(OWN_RECORDS), {name: prompt.text for name, prompt in (prompts or {}).items()}
+            ),
             check_url=check_url,
         )
 
     def plan(
-        self, create: CreateResponse, ctx: Context, *, shown: Shown = AS_USUAL, recall: Recall | None = None
+        self,
+        create: CreateResponse,
+        ctx: Context,
+        *,
+        shown: Shown = AS_USUAL,
+        recall: Recall | None = None,
+        opening: Opening | None = None,
     ) -> Coroutine[Any, Any, Plan]:
-        """Read a request, as `Planner.plan` does."""
-        return self.planner.plan(create, ctx, shown=shown, recall=recall)
+        """Read a request, as `Planner.plan` does, with the prompt that it names or continues."""
+        if create.prompt is None and (create.previous_response_id is None or create.instructions is not None):
+            return self.planner.plan(create, ctx, shown=shown, recall=recall, opening=opening)
+        prompted = PromptedPlanner(self.planner, self.prompts, self.store)
+        return prompted.plan(create, ctx, shown=shown, recall=recall, opening=opening)
 
     def journal(self, plan: Plan, *, remembered: bool = True) -> Journal:
         """Return the journal of a new response; it is only kept in memory if the request wants it so.

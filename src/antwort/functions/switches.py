@@ -21,8 +21,6 @@ from antwort.storage.base import Kept, Records, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
-SWITCHES = ""
-"""Whose records these are: those of the server itself."""
 _KIND = "switched_off"
 _ALL_TENANTS = ""
 _PAGE = 500

@@ -18,6 +18,7 @@ from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
 from antwort.server.api.functions import FunctionEndpoints
 from antwort.server.api.passthrough import Passthrough
+from antwort.server.api.prompts import PromptEndpoints
 from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.api.run_stories import RunReader
 from antwort.server.api.runs import RunEndpoints
@@ -103,6 +104,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
         *RunEndpoints(engine, parts.runs).routes(),
         *TraceEndpoints(reader).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),
+        *PromptEndpoints(engine.prompts, parts.runs.limits).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),

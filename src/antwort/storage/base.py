@@ -97,6 +97,8 @@ class ResponseChain(Struct, frozen=True):
     """Those before it and itself, oldest first."""
     unstored: bool = False
     """Its client wants it not stored: it is there for a while only."""
+    prompted: bool = False
+    """Whether its instructions may come from a prompt."""
 
 
 class ResponseRecord(Struct):
@@ -276,6 +278,10 @@ class Page(Struct, frozen=True):
 
     data: Sequence[Any]
     has_more: bool
+
+
+OWN_RECORDS = ""
+"""Whose the records of the server itself are; providers have names."""
 
 
 class Records(Protocol):

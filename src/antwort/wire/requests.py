@@ -70,6 +70,17 @@ class ReasoningOptions(Options):
     mode: Annotated[str | None, IGNORED] = None
 
 
+class PromptReference(Options):
+    """A prompt that the server keeps, and what is to be in its places."""
+
+    id: Annotated[str, Meta(min_length=1, max_length=256, description="Its id.")]
+    version: Annotated[str | int | None, Meta(description="One of its versions; the default one if not given.")] = None
+    variables: Annotated[
+        dict[str, str | JSON] | None,
+        Meta(description="Texts by the names of variables; or parts of content with a text, an image or a file."),
+    ] = None
+
+
 class StreamOptions(Options):
     """Options of a stream."""
 
@@ -229,8 +240,11 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
             " OpenAI API. They may stand beside the other fields as well."
         ),
     ] = None
+    prompt: Annotated[
+        PromptReference | None,
+        Meta(description="A prompt that the server keeps, for the beginning of the instructions."),
+    ] = None
     # Known, and refused by name where they would change what the request means.
-    prompt: Annotated[JSON | None, _REFUSED] = None
     moderation: Annotated[JSON | None, _REFUSED] = None
     access_programs: Annotated[AccessPrograms | None, IGNORED] = None
     client_metadata: Annotated[dict[str, str] | None, IGNORED] = None

@@ -116,6 +116,8 @@ class ResponseObject(Struct, kw_only=True):
     usage: Annotated[Usage | None, Meta(description="What it cost in tokens.")] = None
     user: str | None = None
     metadata: dict[str, str] = field(default_factory=dict)
+    prompt: JSON | UnsetType = UNSET
+    """The prompt that its instructions come from, if one was named."""
     agent: str | UnsetType = UNSET
     """The agent profile that answered, if one was asked for; ours. It is the last field: filters of runs look there."""
 

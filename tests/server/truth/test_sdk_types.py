@@ -57,7 +57,7 @@ VALUES: JSON = {
 """Legal values where types do not tell enough."""
 MORE: JSON = {"FunctionCallOutput": {"call_id": "call_1"}, "ItemReference": {"type": "item_reference"}}
 """What values of some types need although the types do not say so."""
-UNSERVED = ("prompt", "moderation", "network_policy", "skills[0]")
+UNSERVED = ("moderation", "network_policy", "skills[0]")
 """What nobody here can do, wherever it stands: it is refused as such."""
 REFUSED: dict[tuple[str, str], str | None] = {
     ("filters.value", "legal"): "invalid_value",  # a list, where the filter compares with one value
@@ -68,6 +68,7 @@ REFUSED: dict[tuple[str, str], str | None] = {
 }
 """What the types have and cannot be meant, by the end of the place."""
 TAKEN = {
+    ("prompt.version", "wrong integer"),  # as other servers have it
     ("items[0].content", "wrong string"),  # one type of messages has parts only, another one text as well
     ("text.format.no_such_field", "unknown"),
     ("tools[0].connector_id", "wrong string"),  # it names a server of the operator, whatever it is called
@@ -86,10 +87,15 @@ def of_responses(stage: Stage) -> Maker:
     conversation = stage.make("/conversations", {})["id"]
     previous = stage.make("/responses", {"model": "scripted", "input": "Hi"})["id"]
     container = stage.make("/containers", {"name": "n"})["id"]
+    prompt = stage.make("/prompts", {"template": "Be brief."})["id"]
+    for version in range(1, 7):  # the seventh is what is tried
+        stage.ask("PUT", f"/prompts/{prompt}", {"version": version})
     known = {
         "conversation": conversation,
         "ResponseConversationParamParam.id": conversation,
         "CodeInterpreter.container": container,
+        "ResponsePromptParam.id": prompt,
+        "ResponsePromptParam.version": "1",
     }
     # The items of an input are those of conversations, where a call needs no output.
     return Maker({**VALUES, **known, "previous_response_id": previous}, skipped=frozenset({"input"}))

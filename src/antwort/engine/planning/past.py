@@ -56,6 +56,8 @@ class History(list[JournalEntry]):
         """Whether none of them is an item of a call of ours that a client has given to a conversation."""
         self.names_files = False
         """Whether one of them has a file in it that a client has given to a conversation, and that is to be read."""
+        self.prompted = False
+        """Whether the instructions of the last response may come from a prompt."""
         self._open = 0
         """So many entries the latest had when they were last found to be open: it is tried again with twice as many."""
 
@@ -176,6 +178,7 @@ class Past:
         if missing:
             journals = await self._store.journals(tenant, missing)
             history = await self._large_work.run_if(len(missing) * 2 >= MANY, history.extended, missing, journals)
+        history.prompted = chain.prompted
         self._keep(tenant, history)
         return history
 

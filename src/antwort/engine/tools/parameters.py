@@ -244,8 +244,6 @@ def check_parameters(create: CreateResponse, *, most_tools: int, beyond: Collect
     """
     if create.extra_body:
         check_beyond(create, beyond)
-    if create.prompt is not None:
-        raise _unsupported("prompt")
     if create.moderation is not None:
         raise _unsupported("moderation")
     previous = create.previous_response_id

@@ -67,7 +67,7 @@ class ResponseEndpoints:
 
     def __init__(self, engine: Engine, runs: LocalRuns) -> None:
         self._engine = engine
-        self._plan = engine.planner.plan
+        self._plan = engine.plan
         self._runs = runs
         self._heartbeats = Heartbeats(engine.settings.heartbeat)
         self._stragglers = engine.stragglers

@@ -180,6 +180,8 @@ class RunEndpoints:
             raise not_found(run_id)
         create = self._request(record)
         plan = await self._engine.planner.plan(create, ctx)
+        if (prompt := record.json.get("prompt")) is not None:  # its text is in the request that is kept
+            plan.response.prompt = prompt
         if self._runs.limits.counts_bytes:
             await self._runs.limits.check_room(ctx.tenant)
         accepted = await self._runs.accept(plan)

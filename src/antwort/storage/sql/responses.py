@@ -85,7 +85,8 @@ _CHAIN = """
             ON earlier.id = chain.previous AND earlier.tenant = :tenant AND earlier.number < chain.number
     )
     SELECT group_concat(link), (SELECT status FROM responses WHERE id = :id AND tenant = :tenant),
-        (SELECT unstored_at FROM responses WHERE id = :id AND tenant = :tenant)
+        (SELECT unstored_at FROM responses WHERE id = :id AND tenant = :tenant),
+        (SELECT body LIKE '%"prompt":{"id":%' FROM responses WHERE id = :id AND tenant = :tenant)
     FROM (SELECT number || ' ' || id AS link FROM chain) AS links"""
 _EVENTS = """
     SELECT sequence, type, data FROM events WHERE response_id = ? AND tenant = ? AND sequence > ?
@@ -363,11 +364,12 @@ class ResponseStore(Transactions):
 
         Where a response in between was deleted, the others remain.
         """
-        links, status, unstored_at = database.execute(_CHAIN, {"id": response_id, "tenant": tenant}).fetchone()
+        of = {"id": response_id, "tenant": tenant}
+        links, status, unstored_at, prompted = database.execute(_CHAIN, of).fetchone()
         if links is None:
             return None
         numbered = sorted((int(number), name) for number, _, name in (link.partition(" ") for link in links.split(",")))
-        return ResponseChain(status, [name for _, name in numbered], unstored_at is not None)
+        return ResponseChain(status, [name for _, name in numbered], unstored_at is not None, bool(prompted))
 
     @reads
     def journals(self, database: Database, tenant: str, response_ids: Sequence[str]) -> dict[str, list[JournalEntry]]:

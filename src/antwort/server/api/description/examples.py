@@ -17,6 +17,7 @@ _MODEL = "antwort-demo"
 _RESPONSE = "resp_4f2c9a"
 _CONVERSATION = "conv_81be07"
 _MESSAGE = "msg_0d53aa"
+_PROMPT = "pmpt_60c2f1"
 
 
 def _response(**fields: Any) -> JSON:
@@ -298,6 +299,40 @@ COMPACT = (
         body={"model": _MODEL, "previous_response_id": _RESPONSE},
     ),
 )
+
+_PROMPT_TEXT = "You help customers of {{shop}}."
+
+
+def _prompt(**fields: Any) -> JSON:
+    return {
+        "id": _PROMPT,
+        "prompt_id": _PROMPT,
+        "object": "prompt",
+        "name": "support",
+        "template": _PROMPT_TEXT,
+        "prompt": _PROMPT_TEXT,
+        "version": 1,
+        "is_default": True,
+        "default_version": 1,
+        "latest_version": 1,
+        "created_at": _TIME,
+        "configured": False,
+        **fields,
+    }
+
+
+_SECOND: JSON = {"version": 2, "latest_version": 2, "default_version": 2}
+_OF_PROMPT = {"prompt_id": _PROMPT}
+_PROMPT_OBJECT: JSON = _prompt(variables=["shop"])
+CREATE_PROMPT = (Example(_PROMPT_OBJECT, body={"name": "support", "template": _PROMPT_TEXT}),)
+LIST_PROMPTS = (Example(_page(_PROMPT_OBJECT), parameters={"limit": 20}),)
+RETRIEVE_PROMPT = (Example(_PROMPT_OBJECT, parameters={**_OF_PROMPT, "version": "1"}),)
+PROMPT_VERSIONS = (Example(_page(_PROMPT_OBJECT), parameters={**_OF_PROMPT, "limit": 20}),)
+UPDATE_PROMPT = (
+    Example({**_PROMPT_OBJECT, **_SECOND}, body={"version": 1, "template": _PROMPT_TEXT}, parameters=_OF_PROMPT),
+)
+DEFAULT_PROMPT = (Example(_PROMPT_OBJECT, body={"version": 1}, parameters=_OF_PROMPT),)
+DELETE_PROMPT = (Example({"id": _PROMPT, "object": "prompt.deleted", "deleted": True}, parameters=_OF_PROMPT),)
 
 _CONVERSATION_OBJECT: JSON = {
     "id": _CONVERSATION,

@@ -211,6 +211,8 @@ Every error is the envelope of the OpenAI API. A path that exists answers other 
 _TAGS = {
     "responses": "Create responses, and work with those that are stored.",
     "runs": "Background responses as work: how far they are, their agents and calls, second tries.",
+    "traces": "What agents that run elsewhere have done, as they tell it.",
+    "prompts": "Texts with places for variables, in versions, that requests name.",
     "conversations": "Items that responses continue, under one id.",
     "models": "The models that can be asked.",
     "chat": "Chat Completions, passed through.",
