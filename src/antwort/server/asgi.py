@@ -102,7 +102,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *RunEndpoints(engine, parts.runs).routes(),
-        *TraceEndpoints(reader).routes(),
+        *TraceEndpoints(engine, reader, parts.runs).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),
         *PromptEndpoints(engine.prompts, parts.runs.limits).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),

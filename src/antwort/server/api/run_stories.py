@@ -10,8 +10,8 @@ from msgspec.structs import replace
 from antwort.engine.calls.items import OWN
 from antwort.engine.engine import Engine
 from antwort.observability import Redactor
-from antwort.server.api.shown_texts import Texts
-from antwort.storage.base import TURNS, JournalEntry, Question, ResponseRecord, TurnRecord
+from antwort.server.api.shown_texts import MOST_TEXT, Texts
+from antwort.storage.base import ACTIVE, TURNS, JournalEntry, Question, ResponseRecord, TurnRecord
 from antwort.storage.call_record import CallOutcome, CallRecord
 from antwort.types import JSON
 from antwort.wire.responses import Usage
@@ -134,11 +134,14 @@ class RunReader:
         self._engine = engine
         self.redactor = redactor
 
-    async def trace(self, tenant: str, response_id: str, texts: Texts) -> Trace:
-        """Return the story of the run that a response belongs to; a NotFoundError if there is none."""
+    async def trace(self, tenant: str, response_id: str, texts: Texts, known: "KnownJournals | None" = None) -> Trace:
+        """Return the story of the run that a response belongs to; a NotFoundError if there is none.
+
+        Of responses that are over what is known of them is not read again, and what is read now is known from now on.
+        """
         told, left = list[_Told](), MOST_RESPONSES
         for root in await self._roots(tenant, response_id):
-            told.append(await self._read(root, texts, left))
+            told.append(await self._read(root, texts, left, known))
             left -= len(told[-1].journals)
         return await self._engine.large_work.run(_traced, told, texts)
 
@@ -155,13 +158,21 @@ class RunReader:
         told = await self._read(record, texts, most)
         return await self._engine.large_work.run(_Tree(told, texts).told), len(told.journals)
 
-    async def _read(self, root: ResponseRecord, texts: Texts, most: int) -> "_Told":
+    async def _read(
+        self, root: ResponseRecord, texts: Texts, most: int, known: "KnownJournals | None" = None
+    ) -> "_Told":
         store, tenant = self._engine.store, root.tenant
         below, journals = await store.descendants(tenant, root.id), {}
         for record in [root, *below][:most]:
-            entries = await store.journal(tenant, record.id)
+            if known is not None and record.id in known.journals:
+                journals[record.id] = known.journals[record.id]
+                continue
+            entries, before = await store.journal(tenant, record.id), texts.left
             # They are cut at once: together, those of a run are more than fits into memory.
             journals[record.id] = await self._engine.large_work.run(_cut, entries, texts)
+            if known is not None and record.status not in ACTIVE:
+                known.journals[record.id] = journals[record.id]
+                known.left -= before - texts.left
         return _Told(root, below, journals, await store.questions.of_run(tenant, root.id))
 
     async def _roots(self, tenant: str, response_id: str) -> list[ResponseRecord]:
@@ -183,6 +194,14 @@ class RunReader:
             roots.append(after)
             known.add(after.id)
         return roots
+
+
+class KnownJournals(Struct):
+    """What is known of responses that are over, for whoever tells of a run again and again."""
+
+    journals: dict[str, list[JournalEntry]] = {}
+    left: int = MOST_TEXT
+    """Characters that all other texts may still have."""
 
 
 class _Told(Struct):
@@ -276,14 +295,12 @@ class _Tree:
     ) -> list[TracedTurn]:
         """Return the turns of a response, with the calls of each; what no turn has said comes first."""
         turns = [_turn(number, turn, self._texts) for number, turn in enumerate(_turns_of(record), 1)]
-        starts = [turn.position for turn in _turns_of(record)]
         before, nested = _turn(0, None, self._texts), self._nested(record, entries, begun)
-        number = 0
-        for position, entry in enumerate(entries):
-            while number < len(starts) and starts[number] <= position:
-                number += 1
+        for entry, number in _with_turns(record, entries):
             if entry.direction != "output":
                 continue
+            while number > len(turns):
+                turns.append(_turn(len(turns) + 1, None, self._texts))
             turn = turns[number - 1] if number else before
             if entry.call is None:
                 turn.items = [*turn.items, entry.item]
@@ -334,6 +351,25 @@ class _Tree:
 
 def _turns_of(record: ResponseRecord) -> list[TurnRecord]:
     return msgspec.convert(record.extra.get(TURNS, []), list[TurnRecord])
+
+
+def _with_turns(record: ResponseRecord, entries: Sequence[JournalEntry]) -> Iterable[tuple[JournalEntry, int]]:
+    """Yield entries, each with the number of the turn that it is of; 0 if it was before the first.
+
+    Of a response that is not over calls may be stored before the turn that has made them: they know its number, and
+    what stands before them was said in it, too.
+    """
+    starts, number, least = [turn.position for turn in _turns_of(record)], 0, [0] * len(entries)
+    if record.status in ACTIVE:
+        ahead = 0
+        for position in range(len(entries) - 1, -1, -1):
+            call = entries[position].call
+            ahead = call.turn if call is not None and not call.said_before else ahead
+            least[position] = ahead
+    for position, entry in enumerate(entries):
+        while number < len(starts) and starts[number] <= position:
+            number += 1
+        yield entry, max(number, least[position]) if number == len(starts) else number
 
 
 def _turn(number: int, turn: TurnRecord | None, texts: Texts) -> TracedTurn:

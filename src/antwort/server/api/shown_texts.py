@@ -10,7 +10,7 @@ LONGEST = 2_000
 """Characters of a text, if nobody asks for more."""
 _LONGEST_SECRET = 2_000
 """Characters of the longest secret that is known for one at the end of what is shown."""
-_MOST_TEXT = 2_000_000
+MOST_TEXT = 2_000_000
 """Characters of all texts of a trace together; when they are told, each further one is short."""
 _SHORT = 100
 _DEEPEST = 100
@@ -22,7 +22,7 @@ class Texts(Struct):
 
     redactor: Redactor
     longest: int
-    left: int = _MOST_TEXT
+    left: int = MOST_TEXT
     """Characters that all texts together may still have; those that come when none are left are short."""
 
     def text(self, text: str) -> str:
