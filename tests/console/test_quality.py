@@ -62,6 +62,7 @@ def test_axe_finds_no_serious_problem_on_any_view(tmp_path: Path, desk: Open, sc
 VIEWS = {
     "runs": "waiting",
     "runs/ID": "Which colour?",
+    "runs/compare/ID/ID": "What was done",
     "inbox": "Which colour?",
     "functions": "sub_agents",
     "functions/calculate": "Try it",

@@ -1,6 +1,8 @@
 """The runs and the inbox of the console."""
 
+import contextlib
 import json
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -122,6 +124,11 @@ def test_whatever_is_told_in_a_trace_is_text(tmp_path: Path, desk: Open) -> None
         text = check(tab)
         for written in ("<script>window.pwned=1</script>", "<img src=x onerror=window.pwned=1>", "U+202E", "U+001B"):
             assert text.count(written) >= 4, written
+        tab.go(f"#/runs/compare/{name}/{name}")
+        tab.sees("differ, 0 only in the first")
+        for line in tab.page.locator(".pair > summary").all():
+            line.click()
+        check(tab)
 
 
 def test_a_run_is_cancelled(tmp_path: Path, desk: Open) -> None:
@@ -203,3 +210,99 @@ def test_what_a_question_says_is_text(tmp_path: Path, desk: Open) -> None:
         expect(tab.page.locator(".question")).to_have_count(len(calls))
         check(tab)
         assert json.loads(httpx.get(f"{server.url}/v1/runs/{name}").text)["waiting"]
+
+
+async def look_up(word: str) -> str:
+    """Look a word up."""
+    return "a drink\nof leaves" if word == "tea" else "a drink\nof beans"
+
+
+def test_two_runs_are_compared_and_what_differs_is_marked(tmp_path: Path, desk: Open) -> None:
+    steps: list[Turn | str] = [
+        *(turn(calls=[call("look_up", word="tea")], usage=(30, 4)), "A drink."),
+        *(turn(calls=[call("look_up", word="coffee")], usage=(30, 4)), turn(calls=[call("split", a=1)]), "A drink."),
+    ]
+    with console(tmp_path, *steps, offered=[look_up, split]) as (server, _):
+        tab = desk(server.url, "#/runs")
+        for number in (1, 2):
+            begin(server)
+            expect(tab.page.locator("tbody .state")).to_have_text(["completed"] * number)
+        boxes = tab.page.locator("tbody input")
+        boxes.nth(1).check()
+        tab.sees("Mark another run to compare it with.")
+        boxes.nth(0).check()
+        tab.page.get_by_role("link", name="Compare the two").click()
+        tab.sees("2 the same, 2 differ, 0 only in the first, 2 only in the second")
+        differs = tab.page.locator(".pair.differs")
+        expect(differs.locator(".difference")).to_have_text(
+            ["arguments, result", "what was said", "only in the second", "only in the second"]
+        )
+        expect(tab.page.locator(".facts-table .differs th")).to_contain_text(["Tokens", "Calls", "Failed calls"])
+        differs.first.locator("summary").click()
+        results = differs.first.get_by_label("Result")
+        expect(results.locator("mark")).to_have_text(["of leaves", "of beans"])
+        expect(tab.page.locator(".pair:visible")).to_have_count(6)
+        tab.page.get_by_label("Only what differs").check()
+        expect(tab.page.locator(".pair:visible")).to_have_count(4)
+        first, second = tab.page.url.rsplit("/", 2)[1:]
+        differs.last.locator("summary").click()
+        differs.last.get_by_role("link", name="In its run").click()
+        expect(tab.page.locator(".failures")).to_be_visible()
+        assert f"/runs/{second}/" in tab.page.url
+        tab.go(f"#/runs/compare/{first}/resp_nothing")
+        tab.sees("There is no such run, or it is not yours.")
+
+
+def test_five_thousand_runs_are_listed_filtered_and_left_alone(tmp_path: Path, desk: Open) -> None:
+    with console(tmp_path, "Done.", turn(error=fail(400, "Not that.")), "New.") as (server, _):
+        for name in (begin(server), begin(server)):
+            httpx.get(f"{server.url}/v1/responses/{name}", params={"stream": True}, timeout=60)
+        many(tmp_path / "data" / "antwort.db", 4_998)
+        tab = desk(server.url, "#/runs")
+        rows, more = tab.page.locator("tbody tr"), tab.button("Show more")
+        for number in (50, 250, 500, 1_000, 2_000, 3_000, 4_000):
+            expect(rows).to_have_count(number)
+            more.click()
+        expect(rows).to_have_count(5_000)
+        expect(more).to_have_count(0)
+        expect(rows.last.locator(".state")).to_have_text("completed")
+        tab.page.evaluate(WATCH)
+        rows.nth(4_000).get_by_role("link").focus()
+        asked = len(tab.asked)
+        for _again in range(2):
+            with tab.page.expect_response("**/v1/runs?*"):
+                pass
+        begin(server)
+        expect(rows).to_have_count(5_001)
+        assert tab.page.evaluate("changes") <= 3  # its row, and what becomes of it: the others are left alone
+        assert len(tab.asked) - asked < 30
+        expect(rows.nth(4_001).get_by_role("link")).to_be_focused()
+        tab.press("failed")
+        expect(rows).to_have_count(1)
+        expect(rows.locator(".state")).to_have_text("failed")
+
+
+WATCH = """() => {
+  window.changes = 0;
+  const take = (records) => {
+    for (const { addedNodes } of records) {
+      window.changes += [...addedNodes].filter(({ localName }) => localName === "tr").length;
+    }
+  };
+  new MutationObserver(take).observe(document.querySelector("tbody"), { childList: true });
+}"""
+"""Count the rows that are put into the list."""
+
+
+def many(database: Path, number: int) -> None:
+    """Have a database keep a response as often as that."""
+    with contextlib.closing(sqlite3.connect(database, timeout=60)) as connection, connection:
+        columns = [str(row[1]) for row in connection.execute("PRAGMA table_info(responses)")]
+        row = dict(zip(columns, connection.execute("SELECT * FROM responses ORDER BY number").fetchone(), strict=True))
+        first, length = row["number"], len(row["id"])
+        for nth in range(number):
+            row["number"], row["created_at"] = first - nth - 1, row["created_at"] - 1
+            name = f"resp_{nth:0{length - 5}x}"
+            copied = {**row, "id": name, "body": row["body"].replace(row["id"], name)}
+            marks = ", ".join("?" * len(columns))
+            connection.execute(f"INSERT INTO responses VALUES ({marks})", list(copied.values()))

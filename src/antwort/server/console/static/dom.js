@@ -53,6 +53,21 @@ export function fill(element, ...children) {
 }
 
 /**
+ * Let an element have these children, in this order; those that are there stay as they are, with the focus they have.
+ * @param {Element} element
+ * @param {Element[]} children
+ */
+export function settle(element, children) {
+  const wanted = new Set(children);
+  for (const child of [...element.children]) if (!wanted.has(child)) child.remove();
+  let next = element.firstElementChild;
+  for (const child of children) {
+    if (child === next) next = next.nextElementSibling;
+    else element.insertBefore(child, next);
+  }
+}
+
+/**
  * Make a link, if its address is one to a page of the web or of the console; else only its text.
  * @param {string} address
  * @param {...Child} children

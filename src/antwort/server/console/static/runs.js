@@ -1,34 +1,16 @@
-// What was done for requests: a list of it, and one run with its agents, turns and calls.
+// What was done for requests: one run with its agents, turns and calls.
 
 import { ApiError, json, login } from "./api.js";
+import { compareRuns } from "./compare.js";
 import { button, copier, fill, h, link, problem, View } from "./dom.js";
 import { openQuestions, questionCard } from "./questions.js";
+import { ACTIVE, RunList, state, taken } from "./run_list.js";
 import { callState, explained, Story } from "./story.js";
-import { duration, number, oneLine, when } from "./text.js";
+import { number, oneLine, when } from "./text.js";
 
 /** @typedef {import("./api.js").Json} Json */
 
-const STATES = ["", "queued", "in_progress", "completed", "failed", "incomplete", "cancelled"];
-const ACTIVE = new Set(["queued", "in_progress"]);
 const RETRIED = new Set(["failed", "cancelled", "incomplete"]);
-const KINDS = /** @type {Record<string, string>} */ ({
-  completed: "ok", failed: "failed", incomplete: "failed", in_progress: "waiting", queued: "waiting", waiting: "waiting",
-});
-const PAGE = 50;
-/** As many runs are looked at again and again. */
-const LIVE = 300;
-
-/** @param {string} name */
-function state(name) {
-  return h("span", { class: `state ${KINDS[name] ?? ""}` }, oneLine(name).replaceAll("_", " "));
-}
-
-/** How long a run has taken, or takes already. @param {Json} run */
-function taken(run) {
-  if (run.completed_at === null && !ACTIVE.has(run.status)) return "–"; // when it ended is not kept
-  const seconds = Math.max(0, (run.completed_at ?? Date.now() / 1000) - run.created_at);
-  return seconds < 1 ? "< 1 s" : duration(seconds);
-}
 
 /** Characters of each text of a trace. */
 const LONGEST = 8_000;
@@ -36,8 +18,8 @@ const LONGEST = 8_000;
 class RunsView extends View {
   constructor() {
     super();
-    /** What the list is filtered by, which stays for whoever comes back from a run. @type {Record<string, string>} */
-    this.wanted = {};
+    /** What the list is filtered by, which stays for whoever comes back from a run. @type {{wanted: Record<string, string>}} */
+    this.filters = { wanted: {} };
     /** The key with which no traces are seen. @type {string | null} */
     this.blind = null;
   }
@@ -47,61 +29,31 @@ class RunsView extends View {
     this.told = "";
     /** What its reader has opened. @type {Set<string>} */
     this.opened = new Set();
-    const [id, place = ""] = this.path;
+    const [id, place = "", other = ""] = this.path;
     /** What is to be looked at first. @type {string} */
     this.sought = place;
-    if (id) void this.repeat(2, () => this.one(id));
+    if (id === "compare") void this.compare([place, other]);
+    else if (id) void this.repeat(2, () => this.one(id));
     else this.list();
   }
 
   // --- all of them ---------------------------------------------------------------------------------------------------
 
   list() {
-    /** How many are shown. @type {number} */
-    this.most = PAGE;
-    const want = (/** @type {string} */ name, /** @type {string} */ value) => {
-      this.wanted = { ...this.wanted, [name]: value };
-      this.most = PAGE;
-      void this.look();
-    };
-    const tabs = h("div", { class: "tabs", role: "group", "aria-label": "Status" }, STATES.map((status) => button(status.replaceAll("_", " ") || "all", () => {
-      want("status", status);
-      mark();
-    })));
-    const mark = () => [...tabs.children].forEach((tab, index) => tab.setAttribute("aria-pressed", String(STATES[index] === (this.wanted.status ?? ""))));
-    mark();
-    const named = (/** @type {string} */ name) => h("input", { type: "search", class: "search", "aria-label": `Of ${name}`, placeholder: `Any ${name}`, maxlength: 256, value: this.wanted[name] ?? "", input: (event) => want(name, event.target.value.trim()) });
-    const failed = h("input", { type: "checkbox", checked: this.wanted.failed === "true", change: () => want("failed", failed.checked ? "true" : "") });
-    this.rows = h("div");
-    fill(this, h("div", { class: "head" }, h("h1", {}, "Runs"), tabs),
-      h("div", { class: "filters" }, h("label", { class: "choice" }, failed, "Something did not work"), named("function"), named("agent")),
-      h("section", {}, this.rows));
-    // Who reads far back is not disturbed by what changes meanwhile, and it would be much to ask again.
-    void this.repeat(3, async () => {
-      if ((this.most ?? 0) <= LIVE) await this.look();
-    });
+    const list = new RunList(this.filters, this.signal);
+    fill(this, list.element);
+    void this.repeat(3, () => list.look());
   }
 
-  async look() {
-    const { signal, rows, wanted, most = PAGE } = this;
-    if (!rows) return;
-    const filters = Object.entries(wanted).filter(([, value]) => value);
+  /** @param {string[]} ids */
+  async compare(ids) {
+    fill(this, h("h1", {}, "Two runs"), h("p", { class: "muted working" }, "Reading"));
     try {
-      /** @type {Json[]} */
-      const runs = [];
-      let more = true;
-      while (more && runs.length < most) {
-        const after = runs.length > 0 ? [["after", runs.at(-1)?.id]] : [];
-        const query = new URLSearchParams([["limit", String(Math.min(100, most - runs.length))], ...filters, ...after]);
-        const page = await json(`/v1/runs?${query}`, { signal });
-        if (this.wanted !== wanted) return;
-        runs.push(...page.data);
-        more = page.has_more;
-      }
-      if (runs.length === 0) fill(rows, h("p", { class: "empty" }, filters.length > 0 ? "No run is like that." : "Nothing has been done yet. Whatever is answered and stored is a run."));
-      else fill(rows, table(runs), more && button("Show more", () => ((this.most = most + 4 * PAGE), this.look())));
+      await compareRuns(this, ids, this.signal);
     } catch (error) {
-      if (!signal.aborted && this.wanted === wanted) fill(rows, problem(error));
+      if (this.signal.aborted) return;
+      const missing = error instanceof ApiError && error.status === 404;
+      fill(this, h("h1", {}, "Two runs"), missing ? h("p", { class: "empty" }, "There is no such run, or it is not yours.") : problem(error));
     }
   }
 
@@ -170,7 +122,7 @@ class RunsView extends View {
         isActive && button("Cancel", () => act(`/v1/responses/${id}/cancel`)),
         run.background && RETRIED.has(run.status) && button("Try again", () => act(`/v1/runs/${id}/retry`))),
       h("p", { class: "facts muted" }, facts(run).join(" · ")),
-      h("p", { class: "actions" }, link(`#/chat/${id}`, "What was said"), copier("Copy link", () => location.href), h("code", { class: "muted" }, run.id), run.retry_of && link(`#/runs/${encodeURIComponent(run.retry_of)}`, "The try before")),
+      h("p", { class: "actions" }, link(`#/chat/${id}`, "What was said"), copier("Copy link", () => location.href), h("code", { class: "muted" }, run.id), run.retry_of && [link(`#/runs/${encodeURIComponent(run.retry_of)}`, "The try before"), link(`#/runs/compare/${encodeURIComponent(run.retry_of)}/${id}`, "Compare with it")]),
       told,
       run.error && problem(run.error.message ?? "It has failed."),
       run.incomplete_details && h("p", { class: "problem" }, `It ended early: ${explained(run.incomplete_details.reason)}.`),
@@ -185,20 +137,6 @@ class RunsView extends View {
 /** @param {Json} run */
 function facts(run) {
   return [when(run.created_at), taken(run), run.model, run.usage && `${number(run.usage.total_tokens)} tokens`, `${number(run.calls.length)} calls`].filter(Boolean).map(String);
-}
-
-/** @param {Json[]} runs */
-function table(runs) {
-  const head = ["Begun", "Status", "Agent", "Model", "Tokens", "Time"];
-  return h("div", { class: "scrolls" }, h("table", { class: "runs" },
-    h("thead", {}, h("tr", {}, head.map((name, index) => h("th", { scope: "col", class: index > 3 ? "number" : null }, name)))),
-    h("tbody", {}, runs.map((run) => h("tr", {},
-      h("td", {}, link(`#/runs/${encodeURIComponent(run.id)}`, when(run.created_at))),
-      h("td", {}, state(run.waiting ? "waiting" : run.status), run.failed_calls > 0 && h("span", { class: "flaw" }, run.failed_calls === 1 ? "1 failed call" : `${number(run.failed_calls)} failed calls`)),
-      h("td", {}, oneLine(run.agent ?? "–", 40)),
-      h("td", {}, oneLine(String(run.model), 40)),
-      h("td", { class: "number" }, run.usage ? number(run.usage.total_tokens) : "–"),
-      h("td", { class: "number" }, taken(run)))))));
 }
 
 /** The agents as a tree, each with the calls that it has made. @param {Json} run */

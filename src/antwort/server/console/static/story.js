@@ -187,7 +187,7 @@ export function callState(call) {
 }
 
 /** The name of a place in a run; of a failure as of what has failed. @param {Json} of */
-function placeOf({ response_id: response, call_id: call, turn }) {
+export function placeOf({ response_id: response, call_id: call, turn }) {
   return [response, ...(call ? ["call", call] : turn !== null && turn !== undefined ? ["turn", turn] : [])].join(" ");
 }
 
