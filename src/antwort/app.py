@@ -594,6 +594,8 @@ class Antwort:
             absent=self._absent,
             redactor=self.redactor,
             switches=self.switches,
+            loaded=lambda: replace(self.loaded, config=self.config),
+            audit=self.audit,
             bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 

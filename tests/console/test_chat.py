@@ -149,6 +149,7 @@ def test_the_request_says_what_was_chosen(tmp_path: Path, desk: Open) -> None:
             "tools": [{"type": "function", "name": "calculate"}],
             "text": {"format": {"type": "json_schema", "name": "answer", "schema": schema, "strict": True}},
             "input": [{"type": "message", "role": "user", "content": [{"type": "input_text", "text": "2+2?"}]}],
+            "include": ["file_search_call.results"],
             "stream": True,
         }
     ]

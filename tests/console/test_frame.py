@@ -8,6 +8,10 @@ import pytest
 from playwright.sync_api import expect
 from tests.console.desk import KEY, KEYS, Desk, console
 
+from antwort import Antwort
+from antwort.config import load_config
+from antwort.testing import ScriptedBackend, running
+
 Open = Callable[..., Desk]
 
 
@@ -106,3 +110,58 @@ def test_it_fits_a_phone_and_follows_the_system_to_the_dark(tmp_path: Path, desk
             colours.add(tab.page.evaluate("getComputedStyle(document.body).backgroundColor"))
             assert tab.page.evaluate("document.documentElement.scrollWidth") == 390
     assert len(colours) == 2
+
+
+def test_keys_are_made_told_once_and_revoked(tmp_path: Path, desk: Open) -> None:
+    keys = [*KEYS["api_keys"], {"id": "other", "key": "sk-of-another", "tenant": "other"}]
+    with console(tmp_path, auth={"api_keys": keys}) as (server, _):
+        tab = desk(server.url, "#/server", key=KEY)
+        section = tab.page.locator("section").filter(has=tab.page.get_by_role("heading", name="API keys"))
+        expect(section.locator("tbody tr")).to_have_count(1)
+        tab.page.get_by_text("Make a key").click()
+        tab.page.get_by_label("Who uses it").fill("nightly")
+        tab.page.get_by_label("What it may do").fill("runs:read, nonsense:*")
+        tab.page.get_by_label("A note").fill("<b>The night</b>")
+        tab.page.get_by_label("How long it lasts").select_option("30 days")
+        tab.press("Make the key")
+        made = tab.page.get_by_label("The new key").inner_text()
+        row = section.locator("tbody tr").filter(has_text="nightly")
+        expect(row).to_contain_text("<b>The night</b>")
+        expect(row).to_contain_text("nonsense:*, runs:read")
+        expect(row).to_contain_text("in 30 days")
+        tab.press("I have it")
+        expect(tab.page.get_by_label("The new key")).to_have_count(0)
+        assert made not in tab.page.content()
+        assert not [address for address in tab.asked if made in address]
+        other = desk(server.url, "#/server", key=made)  # once the server has read its file again
+        other.sees("keys with the scope admin")
+        row.get_by_role("button", name="Revoke").click()
+        tab.press("Keep")
+        row.get_by_role("button", name="Revoke").click()
+        tab.press("Revoke it for good")
+        expect(section.locator("tbody tr")).to_have_count(1)
+        tab.page.get_by_label("What it may do").fill("runs:reed")
+        tab.press("Make the key")
+        expect(section.get_by_role("alert")).to_contain_text("runs:reed")
+
+
+def test_the_settings_are_shown_with_where_they_were_given(tmp_path: Path, desk: Open) -> None:
+    file = tmp_path / "antwort.yaml"
+    file.write_text(
+        f"data_dir: {tmp_path}\nbackends:\n  main: {{url: 'http://127.0.0.1:1/v1', api_key: sk-hidden-key}}\n"
+    )
+    with ScriptedBackend([]) as model, running(Antwort(load_config(file, environ={}), backend=model)) as server:
+        tab = desk(server.url, "#/server")
+        section = tab.page.locator("section").filter(has=tab.page.get_by_role("heading", name="Settings"))
+        row = section.locator("tbody tr").filter(has_text="backends.main.api_key")
+        expect(row).to_contain_text("********")
+        expect(row).to_contain_text("antwort.yaml:3")
+        assert "sk-hidden-key" not in tab.page.content()
+        expect(section.locator("tbody tr").filter(has_text="server.port")).to_have_count(0)
+        tab.page.get_by_label("Defaults, too").check()
+        tab.page.get_by_label("Find a setting").fill("server.port")
+        expect(section.locator("tbody tr")).to_have_count(1)
+        expect(section.locator("tbody tr")).to_contain_text("default")
+        tab.page.get_by_text("Make a key").click()
+        tab.press("Make the key")
+        tab.sees("This server asks nobody for keys.")

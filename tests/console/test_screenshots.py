@@ -80,6 +80,26 @@ def test_a_run(tmp_path: Path, desk: Open) -> None:
         keep(tab, "run")
 
 
+def test_two_runs(tmp_path: Path, desk: Open) -> None:
+    steps: list[Turn | str] = [
+        *(turn(calls=[call("find_page", topic="tea")], usage=(212, 18)), turn("Tea is a drink.", usage=(380, 41))),
+        *(
+            turn(calls=[call("find_page", topic="coffee")], usage=(212, 18)),
+            turn(calls=[call("calculate", expression="1/0")]),
+        ),
+        turn("Coffee is a drink, too.", usage=(380, 44)),
+    ]
+    with console(tmp_path, *steps, offered=[find_page], providers=BASICS) as (server, _):
+        names = []
+        for drink in ("tea", "coffee"):
+            body = {"input": f"What is {drink}?"}
+            names.append(httpx.post(f"{server.url}/v1/responses", json=body, timeout=60).json()["id"])
+        tab = desk(server.url, f"#/runs/compare/{'/'.join(names)}", viewport={"width": 1200, "height": 900})
+        tab.sees("What was done")
+        tab.page.locator(".pair").nth(2).locator("summary").click()
+        keep(tab, "compare")
+
+
 @pytest.mark.parametrize("view", ["functions", "server"])
 def test_a_view(tmp_path: Path, desk: Open, view: str) -> None:
     with console(tmp_path, offered=[find_page], providers=BASICS) as (server, _):

@@ -6,10 +6,12 @@ from typing import Any
 import httpx
 import msgspec
 import pytest
+from pydantic import SecretStr
 from starlette.requests import Request
 from tests.http.sdk import Served, served
 
 from antwort.concurrency.threads import WorkerThreads
+from antwort.config import ApiKeyConfig, AuthConfig
 from antwort.context import Context
 from antwort.testing import fail, turn
 from antwort.types import JSON
@@ -19,6 +21,7 @@ from antwort.wire.responses import CompactedResponse, ResponseObject
 
 RAW = {kind.__name__: kind for kind in (ResponseObject, CompactedResponse, InputTokens)}
 """What the endpoints in plain ASGI answer with."""
+KEY = ApiKeyConfig(id="one", key=SecretStr("sk-of-the-test"))
 PASSED_ON = {"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings"}
 UNTYPED = {"GET /metrics", "GET /openapi.json", "GET /v1/conversations/{conversation_id}/items/{item_id}", *PASSED_ON}
 UNTYPED.add("POST /mcp")
@@ -28,14 +31,16 @@ UNTYPED.add("POST /mcp")
 class Session:
     """One request to every endpoint, with the answer of each."""
 
-    def __init__(self, stage: Served) -> None:
+    def __init__(self, stage: Served, key: str = "") -> None:
         self._stage = stage
+        self._headers = {"authorization": f"Bearer {key}"} if key else {}
         self.answers: dict[str, httpx.Response] = {}
 
     def ask(self, operation: str, body: JSON | None = None, **values: str) -> JSON:
         """Send a request, and return what the answer says."""
         method, path = operation.split()
-        found = httpx.request(method, f"{self._stage.server.url}{path.format(**values)}", json=body, timeout=60)
+        url = f"{self._stage.server.url}{path.format(**values)}"
+        found = httpx.request(method, url, json=body, headers=self._headers, timeout=60)
         assert found.status_code == 200, found.text
         self.answers[operation] = found
         read: JSON = found.json() if found.headers["content-type"] == "application/json" else {}
@@ -46,6 +51,7 @@ class Session:
         question = {"role": "user", "content": "Hi"}
         for path in ("/", "/v1", "/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/functions", "/v1/providers"):
             self.ask(f"GET {path}")
+        self.ask("GET /v1/config")
         for state in ("disable", "enable"):
             self.ask(f"POST /v1/functions/{{function_name}}/{state}", function_name="double")
             self.ask(f"POST /v1/providers/{{provider_name}}/{state}", provider_name="custom")
@@ -101,6 +107,12 @@ class Session:
         self.ask(f"GET {one_prompt}", **kept_as)
         self.ask(f"DELETE {one_prompt}", **kept_as)
 
+    def ask_for_keys(self) -> None:
+        """Ask the endpoints that are there for those who have one."""
+        made = self.ask("POST /v1/keys", {"label": "A note"})["id"]
+        self.ask("GET /v1/keys")
+        self.ask("DELETE /v1/keys/{key_id}", key_id=made)
+
 
 def described_answers(document: JSON) -> dict[str, str]:
     """Return the names of the types that answers are said to be, by operation; none of those that have no name."""
@@ -130,6 +142,10 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
     with served(tmp_path, [*["Hello."] * 3, turn(error=fail(400, "No.")), "Hello."], functions=[double]) as stage:
         session = Session(stage)
         session.ask_all()
+    with served(tmp_path / "keys", [], auth=AuthConfig(api_keys=[KEY])) as stage:
+        keys = Session(stage, "sk-of-the-test")
+        keys.ask_for_keys()
+        session.answers |= keys.answers
     described = described_answers(session.answers["GET /openapi.json"].json())
     assert described.keys() - PASSED_ON == session.answers.keys()
     for operation in described.keys() - UNTYPED:

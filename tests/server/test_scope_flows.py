@@ -28,6 +28,7 @@ from antwort.wire.tool_shapes import TOOL_SHAPES
 NAMING = re.compile(r"(^|_)(id|ids|reference|conversation|container|environment|file|files)$|^prompt$")
 """Names of fields that may name a thing."""
 OWN = {
+    "admin": {"path:key_id"},
     "responses": {"path:response_id", "path:run_id"},
     "runs": {"path:run_id"},
     "traces": {

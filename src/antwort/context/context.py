@@ -47,8 +47,8 @@ OWN_SCOPES: Mapping[str, str] = {
     PROMPTS_WRITE: "create, change and delete prompts",
     FUNCTIONS_CALL: "let models call the functions of the server, and list them",
     METRICS: "read the metrics, where they are protected",
-    ADMIN: "see how the server is set up",
-    ADMIN_WRITE: "enable and disable providers and functions",
+    ADMIN: "see how the server is set up, and the API keys of the tenant",
+    ADMIN_WRITE: "enable and disable providers and functions; make and revoke API keys of the tenant",
 }
 """The scopes of the API itself, and what each opens."""
 

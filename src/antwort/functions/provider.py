@@ -329,6 +329,11 @@ class Provider(Generic[S]):
         return {}
 
     @property
+    def service_functions(self) -> Mapping[str, Sequence[str]]:
+        """The functions that come from what it depends on, by the names of `service_health`."""
+        return {}
+
+    @property
     def finds_functions(self) -> bool:
         """Whether it offers functions that it knows only once it has started, by `services.offer`."""
         return False

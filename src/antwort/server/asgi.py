@@ -1,18 +1,21 @@
 """How the HTTP app and the WebSocket app are put together: the endpoints, and the gate in front of them."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 from starlette.types import ASGIApp
 
 from antwort.auth import Logins, RateLimiter
 from antwort.backends import ModelRouter
 from antwort.concurrency.load import ServerLoad
-from antwort.config import Config
+from antwort.config import Config, LoadedConfig
 from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
 from antwort.functions.switches import Switches
-from antwort.observability import Metrics, MetricsPage, Redactor
+from antwort.observability import AuditLog, Metrics, MetricsPage, Redactor
 from antwort.runs.local import LocalRuns
+from antwort.server.api.administration import AdministrationEndpoints
 from antwort.server.api.client_traces import ClientTraceEndpoints
 from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
@@ -55,6 +58,9 @@ class Parts(Struct, frozen=True):
     absent: AbsentProviders
     redactor: Redactor
     switches: Switches
+    loaded: Callable[[], LoadedConfig]
+    """Gives the configuration that is in force, with where it was given."""
+    audit: AuditLog
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
@@ -108,6 +114,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),
+        *AdministrationEndpoints(parts.loaded, parts.audit, parts.redactor).routes(),
         *Passthrough(
             parts.router,
             parts.metrics,

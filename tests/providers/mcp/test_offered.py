@@ -221,6 +221,11 @@ def test_others_see_which_servers_are_there(tmp_path: Path) -> None:
         servers = {"bad": {"url": nowhere(), "offer": "always"}, "calc": {"url": good.url, "offer": "always"}}
         with staged(tmp_path, [], settings={"servers": servers}) as stage:
             answer = httpx.get(f"{stage.server.url}/readyz", timeout=60)
+            [provider] = [one for one in httpx.get(f"{stage.server.url}/v1/providers", timeout=60).json()["data"]
+                          if one["name"] == "mcp"]  # fmt: skip
+    assert [(one["name"], one["state"]) for one in provider["services"]] == [("bad", "away"), ("calc", "ok")]
+    assert provider["services"][0]["functions"] == []
+    assert "add" in provider["services"][1]["functions"]
     assert answer.status_code == 200
     assert answer.json()["services"] == [
         {"provider": "mcp", "name": "bad", "state": "away"},

@@ -97,6 +97,12 @@ class OfferedServers:
         """Why each server cannot be used, by its label; None for one that can."""
         return {server.label: server.problem for server in self._servers.values() if server.asked.is_set()}
 
+    @property
+    def functions(self) -> Mapping[str, Sequence[str]]:
+        """The functions of each server, by its label; of a name that several have, the first has it."""
+        owners = {spec.name: server.label for server in reversed(self._servers.values()) for spec in server.specs}
+        return {label: [name for name, owner in owners.items() if owner == label] for label in self._servers}
+
     async def _follow(self, server: _OfferedServer) -> None:
         while True:
             server.changed.clear()

@@ -231,6 +231,11 @@ class Mcp(Provider[McpSettings]):
     def service_health(self) -> Mapping[str, bool]:
         return {label: problem is None for label, problem in self._offered.problems.items()}
 
+    @property
+    @override
+    def service_functions(self) -> Mapping[str, Sequence[str]]:
+        return self._offered.functions
+
     @override
     def can_execute(self, name: str) -> bool:
         return True  # what its servers have is not known before it is asked for

@@ -1,6 +1,6 @@
 """`/v1/functions` and `/v1/providers`: what models can call, and the operator's switch."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
@@ -8,7 +8,7 @@ from msgspec import Meta, Struct
 from antwort.context import Context
 from antwort.context.context import ADMIN, ADMIN_WRITE, FUNCTIONS_CALL
 from antwort.errors import ConflictError, NotFoundError, did_you_mean
-from antwort.functions import FunctionRegistry
+from antwort.functions import FunctionRegistry, Provider
 from antwort.functions.absent import AbsentProviders
 from antwort.functions.entry import RegisteredFunction
 from antwort.functions.registration import Registration
@@ -47,6 +47,14 @@ class FunctionList(Struct, kw_only=True):
     data: list[FunctionInfo]
 
 
+class ProviderService(Struct, kw_only=True):
+    """What a provider depends on, such as an MCP server."""
+
+    name: str
+    state: Annotated[Literal["ok", "away"], Meta(description="Whether it could be used when it was asked last.")]
+    functions: Annotated[Sequence[str], Meta(description="The functions that come from it.")]
+
+
 class ProviderInfo(Struct, kw_only=True):
     """A provider and what it brings."""
 
@@ -57,6 +65,7 @@ class ProviderInfo(Struct, kw_only=True):
     offer: str
     functions: list[str]
     routes: list[str]
+    services: list[ProviderService]
 
 
 class ProviderList(Struct, kw_only=True):
@@ -177,7 +186,9 @@ class FunctionEndpoints:
     def _provider_elsewhere(self, name: str) -> ProviderInfo:
         """Return what is known of a provider that sleeps, or that only other servers have."""
         off = self._switches.known.providers.get(name)
-        return ProviderInfo(name=name, enabled=off is None, disabled=off, offer="always", functions=[], routes=[])
+        return ProviderInfo(
+            name=name, enabled=off is None, disabled=off, offer="always", functions=[], routes=[], services=[]
+        )
 
 
 def _provider(registration: Registration) -> ProviderInfo:
@@ -188,7 +199,19 @@ def _provider(registration: Registration) -> ProviderInfo:
         offer=registration.offer,
         functions=[entry.spec.name for entry in registration.entries if entry.offered],
         routes=[str(route) for route in registration.routes if registration.in_service],
+        services=_services(registration),
     )
+
+
+def _services(registration: Registration) -> list[ProviderService]:
+    provider = registration.provider
+    if not (registration.in_service and registration.started and isinstance(provider, Provider)):
+        return []
+    functions = provider.service_functions
+    return [
+        ProviderService(name=name, state="ok" if is_there else "away", functions=functions.get(name, []))
+        for name, is_there in provider.service_health.items()
+    ]
 
 
 def _function(entry: RegisteredFunction) -> FunctionInfo:

@@ -19,6 +19,7 @@ from antwort.web.routes import Route
 FOLDER = Path(__file__).with_name("static")
 _PAGE = "index.html"
 FILES = (
+    "administration.js",
     "answer.js",
     "api.js",
     "app.js",
@@ -36,6 +37,7 @@ FILES = (
     "items.js",
     "markdown.js",
     "metrics.js",
+    "passages.js",
     "questions.js",
     "run_list.js",
     "runs.js",

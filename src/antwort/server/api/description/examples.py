@@ -440,9 +440,40 @@ _PROVIDER_OBJECT: JSON = {
     "offer": "always",
     "functions": ["roll"],
     "routes": ["GET /v1/dice/rolls"],
+    "services": [],
 }
 FUNCTIONS = (Example({"object": "list", "data": [_FUNCTION_OBJECT]}),)
 PROVIDERS = (Example({"object": "list", "data": [_PROVIDER_OBJECT]}),)
+SETTINGS = (
+    Example(
+        {
+            "object": "list",
+            "data": [
+                {"object": "setting", "key": "server.port", "value": 8080, "origin": "antwort.yaml:3"},
+                {"object": "setting", "key": "backends.main.api_key", "value": "********", "origin": "flag --key"},
+            ],
+        }
+    ),
+)
+_KEY_OBJECT: JSON = {
+    "object": "api_key",
+    "id": "f7k2m4q6ab",
+    "tenant": "acme",
+    "subject": "nightly",
+    "scopes": ["responses:write", "runs:read"],
+    "created_at": _TIME,
+    "expires_at": _TIME + 86_400,
+    "label": "The report of the night",
+    "source": "file",
+}
+KEYS = (Example({"object": "list", "data": [_KEY_OBJECT]}),)
+CREATE_KEY = (
+    Example(
+        {**_KEY_OBJECT, "key": "ak_f7k2m4q6ab_…"},
+        body={name: _KEY_OBJECT[name] for name in ("subject", "scopes", "expires_at", "label")},
+    ),
+)
+REVOKE_KEY = (Example({"object": "api_key", "id": "f7k2m4q6ab", "deleted": True}, parameters={"key_id": "f7k2m4q6ab"}),)
 _DISABLED: JSON = {"kind": "provider", "name": "dice", "by": "ops", "since": _TIME}
 _PROVIDER_OFF: JSON = {**_PROVIDER_OBJECT, "enabled": False, "disabled": _DISABLED, "functions": [], "routes": []}
 _FUNCTION_OFF: JSON = {

@@ -11,6 +11,8 @@ import { Turn } from "./turn.js";
 
 /** So that calls of the server's own functions are seen, and how far they are. */
 const SHOWING = { "antwort-show-calls": "1", "antwort-show-progress": "1" };
+/** So that citations lead to the passage. */
+const INCLUDED = ["file_search_call.results"];
 const MOST_TURNS = 100;
 const NEAR = 120;
 
@@ -96,6 +98,7 @@ class ChatView extends View {
       ...options,
       ...(previous && { previous_response_id: previous }),
       input: [{ type: "message", role: "user", content }],
+      include: INCLUDED,
       stream: true,
     });
   }
@@ -273,7 +276,7 @@ class ChatView extends View {
 async function stored(id, signal) {
   const one = `/v1/responses/${encodeURIComponent(id)}`;
   const [response, items] = await Promise.all([
-    json(one, { signal, headers: SHOWING }),
+    json(`${one}?include=${INCLUDED}`, { signal, headers: SHOWING }),
     json(`${one}/input_items?order=asc&limit=100`, { signal }),
   ]);
   return { response, items: /** @type {Json[]} */ (items.data) };

@@ -2,12 +2,15 @@
 
 import { ApiError, everything, json, request, upload } from "./api.js";
 import { button, fill, h, link, problem, View } from "./dom.js";
+import { passageAddress, placeOfPassage } from "./passages.js";
 import { block, number, oneLine, pretty, size, when } from "./text.js";
 
 /** @typedef {import("./api.js").Json} Json */
 
 const KINDS = /** @type {Record<string, string>} */ ({ completed: "ok", in_progress: "waiting", failed: "failed", cancelled: "failed", expired: "failed" });
 const PARTLY = 20_000;
+/** Characters of a paragraph that is marked as a whole. */
+const PARAGRAPH = 2_000;
 const STORES = "/v1/vector_stores";
 
 /** @param {Json} one */
@@ -24,7 +27,9 @@ class FilesView extends View {
   show() {
     const [kind, id] = this.path;
     this.told = h("div");
-    if (kind === "store" && id) void this.store(id);
+    const [, , file, passage = ""] = this.path;
+    if (kind === "store" && id && file) void this.passage(id, file, passage);
+    else if (kind === "store" && id) void this.store(id);
     else if (kind === "file" && id) void this.file(id);
     else if (kind === "variable" && id) void this.variable(id);
     else void this.overview();
@@ -136,7 +141,7 @@ class FilesView extends View {
     const names = new Map();
     const search = async () => {
       const { data } = await json(`${one}/search`, { body: { query: query.value, max_num_results: 10 }, signal: this.signal });
-      fill(found, data.length === 0 ? h("p", { class: "empty" }, "Nothing is like that.") : data.map(hit));
+      fill(found, data.length === 0 ? h("p", { class: "empty" }, "Nothing is like that.") : data.map((/** @type {Json} */ one) => hit(id, one)));
     };
     const look = async () => {
       const [store, files] = await Promise.all([json(one, { signal: this.signal }), json(`${one}/files?limit=100`, { signal: this.signal })]);
@@ -148,6 +153,29 @@ class FilesView extends View {
       h("section", {}, h("form", { class: "line", submit: (event) => (event.preventDefault(), this.try(search)) }, query, h("button", { type: "submit", class: "main" }, "Search")), found),
       h("section", {}, h("h2", {}, "Files"), this.uploader((file) => this.try(() => json(`${one}/files`, { body: { file_id: file.id } }))), rows));
     await this.repeat(2, () => this.try(look));
+  }
+
+  /** Show a file as it was read, at a passage. @param {string} store @param {string} id @param {string} passage */
+  async passage(store, id, passage) {
+    await this.try(async () => {
+      const one = `${STORES}/${encodeURIComponent(store)}/files/${encodeURIComponent(id)}`;
+      const [{ filename, data }, file] = await Promise.all([json(`${one}/content`, { signal: this.signal }), json(one, { signal: this.signal })]);
+      const text = data.map((/** @type {Json} */ part) => String(part.text)).join("\n");
+      const place = passage ? placeOfPassage(text, passage) : null;
+      const mark = h("mark", { tabindex: -1 });
+      const [begin, end] = place ?? [0, 0];
+      const from = Math.max(0, begin - PARTLY / 2);
+      if (place) fill(mark, text.slice(begin, Math.max(end, passageEnd(text, end))));
+      const rest = begin + (mark.textContent?.length ?? 0);
+      fill(this, h("p", {}, link(`#/files/store/${encodeURIComponent(store)}`, "Its vector store")),
+        h("div", { class: "head" }, h("h1", {}, oneLine(filename, 120)), state(file), link(`#/files/file/${encodeURIComponent(id)}`, "The file itself")),
+        h("p", { class: "facts muted" }, "What was read out of it", file.status_details?.pages ? `, ${number(file.status_details.pages)} pages` : "", progressOf(file)), this.told,
+        passage && !place && [h("p", { class: "hint" }, "The passage is not found in it as it is now:"), block(passage, "Passage")],
+        h("section", {}, h("div", { class: "block whole" }, h("pre", { tabindex: 0, "aria-label": oneLine(filename, 120) },
+          from > 0 && "…\n", text.slice(from, begin), place && mark, text.slice(place ? rest : 0, rest + PARTLY), rest + PARTLY < text.length && "\n…"))));
+      mark.scrollIntoView({ block: "center" });
+    });
+    if (this.told?.childNodes.length) fill(this, h("h1", {}, "File"), this.told);
   }
 
   // --- one file, one variable ----------------------------------------------------------------------------------------
@@ -195,6 +223,12 @@ class FilesView extends View {
   }
 }
 
+/** Return where the paragraph ends that a place is in. @param {string} text @param {number} at */
+function passageEnd(text, at) {
+  const end = text.slice(at, at + PARAGRAPH).search(/\n\s*\n/);
+  return end < 0 ? at : at + end;
+}
+
 /** Return the name of a file; its id if nobody tells. @param {string} id @param {AbortSignal} signal */
 async function nameOf(id, signal) {
   const file = await json(`/v1/files/${encodeURIComponent(id)}`, { signal }).catch(() => ({ filename: id }));
@@ -217,11 +251,12 @@ function progressOf({ status_details: details }) {
   return h("span", { class: "muted" }, ` ${oneLine([far, ...warnings].filter(Boolean).join(" "), 200)}`);
 }
 
-/** @param {Json} found */
-function hit(found) {
+/** @param {string} store @param {Json} found */
+function hit(store, found) {
+  const texts = found.content.map((/** @type {Json} */ part) => String(part.text));
   return h("article", { class: "card" },
-    h("div", { class: "head" }, link(`#/files/file/${encodeURIComponent(found.file_id)}`, oneLine(found.filename, 80)), h("span", { class: "state" }, Number(found.score).toFixed(3))),
-    found.content.map((/** @type {Json} */ part) => block(String(part.text), "Chunk")));
+    h("div", { class: "head" }, link(passageAddress(store, found.file_id, texts[0] ?? ""), oneLine(found.filename, 80)), h("span", { class: "state" }, Number(found.score).toFixed(3))),
+    texts.map((/** @type {string} */ text) => block(text, "Chunk")));
 }
 
 customElements.define("files-view", FilesView);

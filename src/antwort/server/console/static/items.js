@@ -2,10 +2,14 @@
 
 import { button, fill, h, link } from "./dom.js";
 import { showMarkdown } from "./markdown.js";
+import { passageAddress } from "./passages.js";
 import { block, oneLine, pretty } from "./text.js";
 
 /** @typedef {import("./api.js").Json} Json */
-/** @typedef {{progress?: string, respond?: (items: Json[]) => void, isOver: boolean}} Around what an item has around it */
+/**
+ * What an item has around it; `found` is what searches have found for the answer that it is of.
+ * @typedef {{progress?: string, respond?: (items: Json[]) => void, isOver: boolean, found?: Json[]}} Around
+ */
 
 const DONE = new Set(["completed", "success"]);
 
@@ -30,46 +34,48 @@ const NAMES = /** @type {Record<string, string>} */ ({
  * @returns {HTMLElement}
  */
 export function itemView(item, around, before) {
-  if (item.type === "message") return message(item, before);
+  if (item.type === "message") return message(item, around, before);
   if (item.type === "reasoning") return reasoning(item, around, before);
   return call(item, around, before);
 }
 
-/** @param {Json} item @param {HTMLElement} [before] */
-function message(item, before) {
+/** @param {Json} item @param {Around} around @param {HTMLElement} [before] */
+function message(item, around, before) {
   const element = before ?? h("div", { class: "message" });
   const parts = /** @type {Json[]} */ (item.content ?? []);
   while (element.children.length < parts.length) element.append(h("div"));
   parts.forEach((part, index) => {
     const place = /** @type {Element} */ (element.children[index]);
     if (part.type === "refusal") fill(place, h("p", { class: "refusal" }, part.refusal ?? ""));
-    else showPart(place, part);
+    else showPart(place, part, around.found ?? []);
   });
   return element;
 }
 
-/** @param {Element} place @param {Json} part */
-function showPart(place, part) {
+/** @param {Element} place @param {Json} part @param {Json[]} found */
+function showPart(place, part, found) {
   const text = String(part.text ?? "");
   const cited = /** @type {Json[]} */ (part.annotations ?? []);
   /** @type {Map<string, string>} */
   const marks = new Map();
   for (const one of cited) {
     const mark = text.slice(one.start_index ?? 0, one.end_index ?? 0);
-    const address = addressOf(one);
+    const address = addressOf(one, found);
     if (/^[[【].+[\]】]$/.test(mark) && address) marks.set(mark, address);
   }
   if (place.children.length === 0) place.append(h("div", { class: "prose" }), h("ul", { class: "sources", "aria-label": "Sources" }));
   const [body, sources] = /** @type {[Element, HTMLElement]} */ ([...place.children]);
   showMarkdown(body, text, marks);
-  const seen = new Map(cited.map((one) => [addressOf(one) + (one.filename ?? one.title ?? ""), one]));
+  const seen = new Map(cited.map((one) => [addressOf(one, found) + (one.filename ?? one.title ?? ""), one]));
   sources.hidden = seen.size === 0;
-  fill(sources, [...seen.values()].map((one) => h("li", {}, link(addressOf(one), oneLine(String(one.title ?? one.filename ?? one.url ?? one.file_id ?? "Source"), 80)))));
+  fill(sources, [...seen.values()].map((one) => h("li", {}, link(addressOf(one, found), oneLine(String(one.title ?? one.filename ?? one.url ?? one.file_id ?? "Source"), 80)))));
 }
 
-/** @param {Json} annotation */
-function addressOf(annotation) {
+/** Where a source is read: of a file that was found in a vector store, at the passage. @param {Json} annotation @param {Json[]} found */
+function addressOf(annotation, found) {
   if (annotation.type === "url_citation") return /^https?:/i.test(annotation.url ?? "") ? String(annotation.url) : "";
+  const passage = found.find((one) => one?.file_id === annotation.file_id);
+  if (passage?.vector_store_id) return passageAddress(passage.vector_store_id, passage.file_id, String(passage.text));
   return annotation.file_id ? `#/files/file/${encodeURIComponent(annotation.file_id)}` : "";
 }
 

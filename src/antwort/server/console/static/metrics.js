@@ -34,20 +34,26 @@ export function sum(all, name, which = () => true) {
   return all.reduce((total, sample) => (sample.name === name && which(sample.labels) ? total + sample.value : total), 0);
 }
 
+/** Return the largest of what has a name: each worker tells the same. @param {Sample[]} all @param {string} name */
+export function most(all, name) {
+  return Math.max(0, ...all.filter((sample) => sample.name === name).map(({ value }) => value));
+}
+
 /**
  * Return the value below which a share of what a histogram has counted between two looks is.
  * @param {Sample[]} before
  * @param {Sample[]} now
  * @param {string} name
  * @param {number} share
+ * @param {(labels: Record<string, string>) => boolean} [which]
  * @returns {number | null} null if there was nothing
  */
-export function quantile(before, now, name, share) {
+export function quantile(before, now, name, share, which = () => true) {
   /** @type {Map<number, number>} */
   const counts = new Map();
   for (const [all, sign] of /** @type {[Sample[], number][]} */ ([[now, 1], [before, -1]])) {
     for (const sample of all) {
-      if (sample.name !== `${name}_bucket`) continue;
+      if (sample.name !== `${name}_bucket` || !which(sample.labels)) continue;
       const limit = sample.labels.le === "+Inf" ? Infinity : Number(sample.labels.le);
       counts.set(limit, (counts.get(limit) ?? 0) + sign * sample.value);
     }

@@ -1,7 +1,10 @@
+// How the server is: its health, charts of the last minutes, and for those who look after it how it is set up.
+
+import { showKeys, showSettings } from "./administration.js";
 import { ApiError, json, request } from "./api.js";
 import { chart } from "./charts.js";
 import { fill, h, problem, View } from "./dom.js";
-import { quantile, samples, sum } from "./metrics.js";
+import { most, quantile, samples, sum } from "./metrics.js";
 import { duration, number, oneLine } from "./text.js";
 
 /** @typedef {import("./metrics.js").Sample} Sample */
@@ -20,6 +23,9 @@ const CHARTS = /** @type {[string, (value: number) => string, (before: Sample[],
   ["Model turn, median", duration, (before, now) => quantile(before, now, "gen_ai_client_operation_duration_seconds", 0.5)],
   ["Event loop lag, 99 %", duration, (before, now) => quantile(before, now, "antwort_loop_lag_seconds", 0.99)],
   ["Waiting in queues", (value) => number(value), (_before, now) => sum(now, "antwort_queue_waiting")],
+  ["Wait in a queue, 99 %", duration, (before, now) => quantile(before, now, "antwort_queue_wait_seconds", 0.99)],
+  ["Runs in the background", (value) => number(value), (_before, now) => sum(now, "antwort_background_responses")],
+  ["Workers", (value) => number(value), (_before, now) => most(now, "antwort_live_workers")],
 ]);
 
 /**
@@ -37,6 +43,8 @@ class ServerView extends View {
     this.health = h("section", { "aria-labelledby": "health" });
     this.models = h("section", { "aria-labelledby": "models" });
     this.drawn = h("div", { class: "charts" });
+    const keys = h("section");
+    const settings = h("section");
     /** @type {(number | null)[][]} */
     this.values = CHARTS.map(() => []);
     /** @type {{at: number, all: Sample[]} | null} */
@@ -45,7 +53,9 @@ class ServerView extends View {
       h("h1", {}, "Server"),
       this.health,
       h("section", { "aria-labelledby": "charts" }, h("h2", { id: "charts" }, "Since you look"), this.drawn),
-      this.models);
+      this.models, keys, settings);
+    void showKeys(keys, this.signal);
+    void showSettings(settings, this.signal);
     void this.repeat(5, () => this.lookAtHealth());
     void this.repeat(30, () => this.lookAtModels());
     void this.repeat(EVERY, () => this.measure());

@@ -56,6 +56,7 @@ export class Turn {
   render() {
     const { answer } = this;
     if (answer.isOver) answer.items.forEach((_, index) => answer.changed.add(index));
+    const found = answer.items.flatMap((item) => (item?.type === "file_search_call" ? (item.results ?? []) : []));
     for (const index of answer.changed) {
       const item = answer.items[index];
       if (!item) continue;
@@ -63,6 +64,7 @@ export class Turn {
       const kept = before?.dataset.type === item.type ? before : undefined;
       const made = itemView(item, {
         isOver: answer.isOver,
+        found,
         progress: answer.progress.get(String(item.name)),
         ...(this.chat.isLast(this) && { respond: (/** @type {Json[]} */ items) => this.chat.respond(this, items) }),
       }, kept);
