@@ -4,9 +4,12 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+import httpx
 import pytest
 from playwright.sync_api import expect
 from tests.console.desk import KEY, KEYS, Desk, console
+from tests.console.hostile import HOSTILE
+from tests.console.test_hostile import check
 
 from antwort import Antwort
 from antwort.config import load_config
@@ -165,3 +168,20 @@ def test_the_settings_are_shown_with_where_they_were_given(tmp_path: Path, desk:
         tab.page.get_by_text("Make a key").click()
         tab.press("Make the key")
         tab.sees("This server asks nobody for keys.")
+
+
+def test_what_keys_and_settings_say_is_text(tmp_path: Path, desk: Open) -> None:
+    texts = [text for text in HOSTILE if text.strip() and len(text) <= 200]
+    agents = {f"agent{number}": {"description": text} for number, text in enumerate(texts)}
+    with console(tmp_path, auth=KEYS, agents=agents) as (server, _):
+        for text in texts:
+            body = {"label": text, "subject": text}
+            headers = {"authorization": f"Bearer {KEY}"}
+            httpx.post(f"{server.url}/v1/keys", json=body, headers=headers, timeout=60).raise_for_status()
+        tab = desk(server.url, "#/server", key=KEY)
+        expect(tab.page.locator(".keys tbody tr")).to_have_count(len(texts) + 1)
+        tab.page.get_by_label("Defaults, too").check()
+        tab.page.get_by_label("Find a setting").fill("description")
+        expect(tab.page.locator(".settings tbody tr")).to_have_count(len(texts))
+        text = check(tab)
+        assert text.count("<script>window.pwned=1</script>") >= 3

@@ -129,6 +129,9 @@ def test_whatever_is_told_in_a_trace_is_text(tmp_path: Path, desk: Open) -> None
         for line in tab.page.locator(".pair > summary").all():
             line.click()
         check(tab)
+        tab.go("#/functions/speak")
+        expect(tab.page.locator(".past li")).not_to_have_count(0)
+        check(tab)
 
 
 def test_a_run_is_cancelled(tmp_path: Path, desk: Open) -> None:
@@ -306,3 +309,58 @@ def many(database: Path, number: int) -> None:
             copied = {**row, "id": name, "body": row["body"].replace(row["id"], name)}
             marks = ", ".join("?" * len(columns))
             connection.execute(f"INSERT INTO responses VALUES ({marks})", list(copied.values()))
+
+
+async def much() -> str:
+    """Say a megabyte."""
+    return "word " * 200_000
+
+
+def test_a_megabyte_in_a_run_is_cut_there_and_seen_in_full_in_its_chat(tmp_path: Path, desk: Open) -> None:
+    limits: Any = {"max_output": 2_000_000, "spill": 2_000_000}
+    steps: list[Turn | str] = [turn(calls=[call("much")]), "Much."]
+    with console(tmp_path, *steps, offered=[much], functions=limits) as (server, _):
+        tab = desk(server.url, f"#/runs/{begin(server)}")
+        expect(tab.page.locator(".head .state")).to_have_text("completed")
+        tab.page.locator(".step.of-call > summary").click()
+        assert len(tab.page.get_by_label("Result").inner_text()) < 10_000
+        tab.page.get_by_role("link", name="What was said").click()
+        tab.page.locator("details.call summary").click()
+        tab.page.get_by_role("button", name="Show all").click()
+        assert tab.page.get_by_label("Result", exact=True).evaluate("result => result.textContent.length") == 1_000_000
+
+
+def test_what_clients_trace_of_themselves_is_shown_with_the_responses_of_the_server(tmp_path: Path, desk: Open) -> None:
+    steps: list[Turn | str] = [turn(calls=[call("split", a=7)]), "It does not work."]
+    with console(tmp_path, *steps, offered=[split]) as (server, _):
+        tab = desk(server.url, "#/runs/traces")
+        tab.sees("None has come.")
+        answer = httpx.post(f"{server.url}/v1/responses", json={"input": "Go!"}, timeout=60).json()
+        spans = [
+            span("agent", {"type": "agent", "name": "Clerk"}),
+            span("turn", {"type": "response", "response_id": answer["id"]}, parent="agent"),
+            span("call", {"type": "function", "name": HOSTILE[0]}, parent="agent", error={"message": HOSTILE[1]}),
+        ]
+        trace = {"object": "trace", "id": "t1", "workflow_name": "The books", "group_id": None, "metadata": None}
+        sent = httpx.post(f"{server.url}/v1/traces/ingest", json={"data": [trace, *spans]}, timeout=60)
+        sent.raise_for_status()
+        tab.go("#/runs")
+        tab.page.get_by_role("link", name="Traces of clients").click()
+        expect(tab.page.locator(".flaw")).to_have_text("1 failed")
+        tab.page.get_by_role("link", name="1").first.click()
+        tab.sees("Clerk")
+        expect(tab.page.locator(".failures li")).to_contain_text(["7 cannot be split.", HOSTILE[1]])
+        expect(tab.page.locator(".step.of-call")).to_have_count(1)
+        tab.page.locator(".step.of-call > summary").click()
+        expect(tab.page.get_by_label("Why it failed")).to_contain_text("7 cannot be split.")
+        check(tab)
+        tab.go("#/runs/traces/nothing")
+        tab.sees("There is no such run, or it is not yours.")
+
+
+def span(name: str, data: Any, *, parent: str | None = None, error: Any = None) -> Any:
+    """Something that an agent elsewhere has done, within a second."""
+    begun, ended = (f"2026-11-19T12:00:0{second}.000000+00:00" for second in (0, 1))
+    times = {"started_at": begun, "ended_at": ended}
+    whole = {"object": "trace.span", "id": name, "trace_id": "t1", "parent_id": parent, **times}
+    return {**whole, "span_data": data, "error": error}

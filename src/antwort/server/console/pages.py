@@ -25,6 +25,7 @@ FILES = (
     "app.js",
     "charts.js",
     "chat.js",
+    "client_traces.js",
     "compare.js",
     "composer.js",
     "console.css",
@@ -50,6 +51,8 @@ FILES = (
     "turn.js",
 )
 """What the page is made of, besides itself. They are named here so that nobody has to look for them at a start."""
+_PRELOADED = ", ".join(f"</console/{name}>; rel=modulepreload" for name in FILES if name.endswith(".js"))
+"""Said with the page, so that a browser asks for all scripts at once, and not for each when it reads of it."""
 _KINDS = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -98,7 +101,9 @@ class ConsolePages:
         """Return the page to whoever wants to see one, and to programs where to go."""
         if "text/html" not in headers.get("accept", ""):
             return await self._index()
-        return await self._answer(_PAGE, headers)
+        answer = await self._answer(_PAGE, headers)
+        answer.headers["link"] = _PRELOADED
+        return answer
 
     def _server_of(self, name: str) -> Callable[[Headers], Awaitable[Response]]:
         async def serve(headers: Headers) -> Response:

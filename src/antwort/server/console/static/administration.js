@@ -1,10 +1,8 @@
 // For those who look after the server: its configuration, and the API keys of the tenant.
 
 import { ApiError, json } from "./api.js";
-import { button, copier, fill, h, problem } from "./dom.js";
+import { button, copier, fill, h, problem, table } from "./dom.js";
 import { duration, number, oneLine, when } from "./text.js";
-
-/** @typedef {import("./api.js").Json} Json */
 
 const DAY = 86_400;
 const LASTING = /** @type {[string, number][]} */ ([["It does not end", 0], ["A day", DAY], ["30 days", 30 * DAY], ["A year", 365 * DAY]]);
@@ -46,7 +44,7 @@ export function showSettings(place, signal) {
     show();
     fill(place, h("h2", {}, "Settings"),
       h("div", { class: "filters" }, h("div", { class: "search" }, search), h("label", { class: "choice" }, all, "Defaults, too"), told),
-      h("div", { class: "scrolls" }, h("table", { class: "settings" }, h("thead", {}, h("tr", {}, ["Setting", "Value", "Given at"].map((name) => h("th", { scope: "col" }, name)))), rows)));
+      table(["Setting", "Value", "Given at"], rows, "settings"));
   });
 }
 
@@ -85,14 +83,13 @@ export async function showKeys(place, signal) {
 
 /** @param {Json[]} keys @param {(id: string) => Promise<void>} revoke */
 function keyTable(keys, revoke) {
-  const head = ["Key", "Used by", "May", "Made", "Ends", ""];
-  return h("div", { class: "scrolls" }, h("table", { class: "keys" }, h("thead", {}, h("tr", {}, head.map((name) => (name ? h("th", { scope: "col" }, name) : h("td"))))), h("tbody", {}, keys.map((one) => h("tr", {},
+  return table(["Key", "Used by", "May", "Made", "Ends", ""], keys.map((one) => h("tr", {},
     h("td", {}, h("code", {}, oneLine(one.id, 60)), one.label && h("div", { class: "hint" }, oneLine(one.label, 120))),
     h("td", {}, oneLine(one.subject, 60)),
     h("td", {}, oneLine(one.scopes.join(", "), 200)),
     h("td", { class: "muted" }, one.created_at ? when(one.created_at) : "in the configuration"),
     h("td", { class: "muted" }, ending(one.expires_at)),
-    h("td", { class: "number" }, one.source === "file" && revoker(one.id, revoke)))))));
+    h("td", { class: "number" }, one.source === "file" && revoker(one.id, revoke)))), "keys");
 }
 
 /** @param {number | null} at */

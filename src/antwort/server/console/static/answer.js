@@ -1,7 +1,5 @@
 // A response as it comes about: events make of it what the server would return.
 
-/** @typedef {import("./api.js").Json} Json */
-
 const OVER = new Set(["completed", "failed", "incomplete", "cancelled"]);
 
 /** Events that add to a text of an item, and which. */

@@ -5,7 +5,6 @@ import { Store } from "./store.js";
 
 const KEPT = "antwort.key";
 
-/** @typedef {Record<string, any>} Json what the server says: its type is in the description of the API */
 /** @typedef {{method?: string, body?: unknown, headers?: Record<string, string>, signal?: AbortSignal, raw?: BodyInit}} Options */
 
 /** Who is calling: the key, and why another one is wanted, if so. */

@@ -7,8 +7,6 @@ import { button, fill, h, problem, View } from "./dom.js";
 import { openQuestions, questionCard } from "./questions.js";
 import { Turn } from "./turn.js";
 
-/** @typedef {import("./api.js").Json} Json */
-
 /** So that calls of the server's own functions are seen, and how far they are. */
 const SHOWING = { "antwort-show-calls": "1", "antwort-show-progress": "1" };
 /** So that citations lead to the passage. */

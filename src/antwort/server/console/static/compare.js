@@ -6,7 +6,6 @@ import { taken } from "./run_list.js";
 import { callState, explained, placeOf } from "./story.js";
 import { duration, inert, number, oneLine, pretty, when } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
 /**
  * Something that was done.
  * @typedef {{like: string, depth: number, name: string, state: string, told: string, place: string, parts: [string, string][]}} Step
@@ -219,7 +218,7 @@ function facts(first, second) {
   ];
   const runs = [first, second];
   return h("div", { class: "scrolls" }, h("table", { class: "facts-table" },
-    h("thead", {}, h("tr", {}, h("th", {}, h("span", { class: "hidden" }, "What")), runs.map((run) => h("th", { scope: "col" }, link(`#/runs/${encodeURIComponent(run.id)}`, when(run.created_at)), " ", h("code", { class: "muted" }, oneLine(run.id.slice(-8))))))),
+    h("thead", {}, h("tr", {}, h("td"), runs.map((run) => h("th", { scope: "col" }, link(`#/runs/${encodeURIComponent(run.id)}`, when(run.created_at)), " ", h("code", { class: "muted" }, oneLine(run.id.slice(-8))))))),
     h("tbody", {}, told.map(([name, value]) => h("tr", { class: value(first) === value(second) ? "" : "differs" },
       h("th", { scope: "row" }, name), runs.map((run) => h("td", {}, value(run))))))));
 }

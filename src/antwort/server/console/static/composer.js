@@ -5,7 +5,6 @@ import { button, fill, h, problem } from "./dom.js";
 import { icon } from "./icons.js";
 import { oneLine, size } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
 /** @typedef {{name: string, isImage: boolean, id: string, share: number, failure: string}} Attached */
 
 const KEPT = "antwort.request";

@@ -158,6 +158,18 @@ export function pause(seconds, signal) {
 }
 
 /**
+ * Make a table that scrolls where it is wider than the page.
+ * @param {string[]} head
+ * @param {HTMLElement | HTMLElement[]} rows its body, or what is in that
+ * @param {string} [kind]
+ * @param {number} [numbers] the first column of numbers
+ */
+export function table(head, rows, kind = "", numbers = head.length) {
+  const titles = head.map((name, index) => (name ? h("th", { scope: "col", class: index < numbers ? null : "number" }, name) : h("td")));
+  return h("div", { class: "scrolls" }, h("table", { class: kind }, h("thead", {}, h("tr", {}, titles)), Array.isArray(rows) ? h("tbody", {}, rows) : rows));
+}
+
+/**
  * Say that something went wrong, where it did.
  * @param {unknown} error
  */

@@ -1,11 +1,9 @@
 // Vector stores with their files and a search, files, and variables.
 
 import { ApiError, everything, json, request, upload } from "./api.js";
-import { button, fill, h, link, problem, View } from "./dom.js";
+import { button, fill, h, link, problem, table, View } from "./dom.js";
 import { passageAddress, placeOfPassage } from "./passages.js";
 import { block, number, oneLine, pretty, size, when } from "./text.js";
-
-/** @typedef {import("./api.js").Json} Json */
 
 const KINDS = /** @type {Record<string, string>} */ ({ completed: "ok", in_progress: "waiting", failed: "failed", cancelled: "failed", expired: "failed" });
 const PARTLY = 20_000;
@@ -16,11 +14,6 @@ const STORES = "/v1/vector_stores";
 /** @param {Json} one */
 function state(one) {
   return h("span", { class: `state ${KINDS[one.status] ?? ""}` }, oneLine(String(one.status)).replaceAll("_", " "));
-}
-
-/** @param {string[]} head @param {HTMLElement[]} rows */
-function table(head, rows) {
-  return h("div", { class: "scrolls" }, h("table", {}, h("thead", {}, h("tr", {}, head.map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, rows)));
 }
 
 class FilesView extends View {

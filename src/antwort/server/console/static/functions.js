@@ -1,12 +1,10 @@
 // The functions of the server: what each takes, and a try of it.
 
 import { ApiError, json, request } from "./api.js";
-import { button, fill, h, link, problem, View } from "./dom.js";
+import { button, fill, h, link, problem, table, View } from "./dom.js";
 import { quantile, samples, sum } from "./metrics.js";
 import { schemaForm } from "./schema_form.js";
 import { block, duration, number, oneLine, pretty, when } from "./text.js";
-
-/** @typedef {import("./api.js").Json} Json */
 
 /** The protocol by which functions are called without a model. */
 const HEADERS = { "mcp-protocol-version": "2025-11-25", accept: "application/json, text/event-stream" };
@@ -55,7 +53,7 @@ class FunctionsView extends View {
     show();
     fill(this,
       h("div", { class: "head" }, h("h1", {}, "Functions"), h("div", { class: "search" }, search)),
-      h("section", { class: "scrolls" }, h("table", {}, h("thead", {}, h("tr", {}, ["Name", "What it does", "Provider", "Calls"].map((name, index) => h("th", { scope: "col", class: index > 2 ? "number" : null }, name)))), rows)),
+      h("section", {}, table(["Name", "What it does", "Provider", "Calls"], rows, "", 3)),
       providers);
     try {
       const { data } = await json("/v1/providers", { signal: this.signal });

@@ -3,8 +3,6 @@ import { fill, h, problem, View } from "./dom.js";
 import { questionCard } from "./questions.js";
 import { oneLine, when } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
-
 /** What runs wait for, answered in place; and what was answered before. */
 class InboxView extends View {
   show() {

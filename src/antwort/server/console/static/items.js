@@ -5,7 +5,6 @@ import { showMarkdown } from "./markdown.js";
 import { passageAddress } from "./passages.js";
 import { block, oneLine, pretty } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
 /**
  * What an item has around it; `found` is what searches have found for the answer that it is of.
  * @typedef {{progress?: string, respond?: (items: Json[]) => void, isOver: boolean, found?: Json[]}} Around

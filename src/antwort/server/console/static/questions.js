@@ -4,8 +4,6 @@ import { json } from "./api.js";
 import { button, fill, h, link, problem } from "./dom.js";
 import { block, oneLine, pretty, when } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
-
 const SEARCHED = "/v1/questions";
 
 /**

@@ -1,17 +1,14 @@
 // The list of runs: filtered, live, and as long as its reader wants it.
 
 import { json } from "./api.js";
-import { button, fill, h, link, problem, settle } from "./dom.js";
+import { button, fill, h, link, problem, settle, table } from "./dom.js";
 import { duration, number, oneLine, when } from "./text.js";
-
-/** @typedef {import("./api.js").Json} Json */
 
 const STATES = ["", "queued", "in_progress", "completed", "failed", "incomplete", "cancelled"];
 export const ACTIVE = new Set(["queued", "in_progress"]);
 const KINDS = /** @type {Record<string, string>} */ ({
   completed: "ok", failed: "failed", incomplete: "failed", in_progress: "waiting", queued: "waiting", waiting: "waiting",
 });
-const HEAD = ["Begun", "Status", "Agent", "Model", "Tokens", "Time"];
 const PAGE = 50;
 /** As many runs are looked at again and again. */
 const LIVE = 300;
@@ -52,9 +49,8 @@ export class RunList {
     /** Those that are to be compared. @type {Set<string>} */
     this.picked = new Set();
     this.rows = h("tbody");
-    this.table = h("div", { class: "scrolls", hidden: true }, h("table", { class: "runs" },
-      h("thead", {}, h("tr", {}, h("td"), HEAD.map((name, index) => h("th", { scope: "col", class: index > 3 ? "number" : null }, name)))),
-      this.rows));
+    this.table = table(["", "Begun", "Status", "Agent", "Model", "Tokens", "Time"], this.rows, "runs", 5);
+    this.table.hidden = true;
     this.below = h("div");
     this.comparing = h("span", { class: "comparing" });
     this.element = h("div", {}, h("div", { class: "head" }, h("h1", {}, "Runs"), this.tabs()), this.fields(), h("section", {}, this.table, this.below));
@@ -74,7 +70,7 @@ export class RunList {
     const { wanted } = this.filters;
     const named = (/** @type {string} */ name) => h("input", { type: "search", class: "search", "aria-label": `Of ${name}`, placeholder: `Any ${name}`, maxlength: 256, value: wanted[name] ?? "", input: (event) => this.want(name, event.target.value.trim()) });
     const failed = h("input", { type: "checkbox", checked: wanted.failed === "true", change: () => this.want("failed", failed.checked ? "true" : "") });
-    return h("div", { class: "filters" }, h("label", { class: "choice" }, failed, "Something did not work"), named("function"), named("agent"), this.comparing);
+    return h("div", { class: "filters" }, h("label", { class: "choice" }, failed, "Something did not work"), named("function"), named("agent"), link("#/runs/traces", "Traces of clients"), this.comparing);
   }
 
   /** @param {string} name @param {string} value */

@@ -1,14 +1,13 @@
 // What was done for requests: one run with its agents, turns and calls.
 
 import { ApiError, json, login } from "./api.js";
+import { listTraces, showTrace } from "./client_traces.js";
 import { compareRuns } from "./compare.js";
 import { button, copier, fill, h, link, problem, View } from "./dom.js";
 import { openQuestions, questionCard } from "./questions.js";
 import { ACTIVE, RunList, state, taken } from "./run_list.js";
 import { callState, explained, Story } from "./story.js";
 import { number, oneLine, when } from "./text.js";
-
-/** @typedef {import("./api.js").Json} Json */
 
 const RETRIED = new Set(["failed", "cancelled", "incomplete"]);
 
@@ -32,7 +31,9 @@ class RunsView extends View {
     const [id, place = "", other = ""] = this.path;
     /** What is to be looked at first. @type {string} */
     this.sought = place;
-    if (id === "compare") void this.compare([place, other]);
+    const { signal, opened } = this;
+    if (id === "compare") void this.read("Two runs", () => compareRuns(this, [place, other], signal));
+    else if (id === "traces") void this.read("Traces of clients", () => (place ? showTrace(this, place, signal, opened) : listTraces(this, signal)));
     else if (id) void this.repeat(2, () => this.one(id));
     else this.list();
   }
@@ -45,15 +46,15 @@ class RunsView extends View {
     void this.repeat(3, () => list.look());
   }
 
-  /** @param {string[]} ids */
-  async compare(ids) {
-    fill(this, h("h1", {}, "Two runs"), h("p", { class: "muted working" }, "Reading"));
+  /** Show what is read first. @param {string} title @param {() => Promise<void>} work */
+  async read(title, work) {
+    fill(this, h("h1", {}, title), h("p", { class: "muted working" }, "Reading"));
     try {
-      await compareRuns(this, ids, this.signal);
+      await work();
     } catch (error) {
       if (this.signal.aborted) return;
       const missing = error instanceof ApiError && error.status === 404;
-      fill(this, h("h1", {}, "Two runs"), missing ? h("p", { class: "empty" }, "There is no such run, or it is not yours.") : problem(error));
+      fill(this, h("h1", {}, title), missing ? h("p", { class: "empty" }, "There is no such run, or it is not yours.") : problem(error));
     }
   }
 

@@ -3,7 +3,6 @@
 import { h } from "./dom.js";
 import { oneLine, pretty } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
 /** @typedef {{element: HTMLElement, read: () => Json}} Form */
 
 /**

@@ -3,7 +3,7 @@
 import { showKeys, showSettings } from "./administration.js";
 import { ApiError, json, request } from "./api.js";
 import { chart } from "./charts.js";
-import { fill, h, problem, View } from "./dom.js";
+import { fill, h, problem, table, View } from "./dom.js";
 import { most, quantile, samples, sum } from "./metrics.js";
 import { duration, number, oneLine } from "./text.js";
 
@@ -73,7 +73,7 @@ class ServerView extends View {
       fill(health,
         h("h2", { id: "health" }, "Health"),
         h("p", {}, h("span", { class: "state ok" }, "ready"), ` antwort ${ready.version}, answered by ${oneLine(ready.model)}`),
-        parts.length > 0 && h("table", {}, h("thead", {}, h("tr", {}, ["Service", "State", ""].map((name) => h("th", { scope: "col" }, name)))), h("tbody", {}, parts)));
+        parts.length > 0 && table(["Service", "State", ""], parts));
     } catch (error) {
       if (!signal.aborted) fill(health, h("h2", { id: "health" }, "Health"), h("p", {}, h("span", { class: "state failed" }, "not ready")), problem(error));
     }

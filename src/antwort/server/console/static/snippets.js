@@ -2,8 +2,6 @@
 
 import { copier, fill, h } from "./dom.js";
 
-/** @typedef {import("./api.js").Json} Json */
-
 /** @param {string} text */
 const quoted = (text) => `'${text.replaceAll("'", "'\\''")}'`;
 

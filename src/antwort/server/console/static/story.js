@@ -4,7 +4,6 @@ import { fill, h, link, svg } from "./dom.js";
 import { itemView } from "./items.js";
 import { block, duration, number, oneLine, pretty, when } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
 /** @typedef {{element: HTMLElement, open: () => void}} Place where something of a run is told */
 
 const SVG = { width: 100, height: 8 };

@@ -6,8 +6,6 @@ import { itemView } from "./items.js";
 import { showRequest } from "./snippets.js";
 import { number, oneLine } from "./text.js";
 
-/** @typedef {import("./api.js").Json} Json */
-
 /**
  * What a turn can ask of the chat that it is in.
  * @typedef {{
