@@ -595,7 +595,6 @@ class Antwort:
             redactor=self.redactor,
             switches=self.switches,
             loaded=lambda: replace(self.loaded, config=self.config),
-            audit=self.audit,
             bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 

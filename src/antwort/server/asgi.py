@@ -13,7 +13,7 @@ from antwort.engine.engine import Engine
 from antwort.functions import FunctionRegistry
 from antwort.functions.absent import AbsentProviders
 from antwort.functions.switches import Switches
-from antwort.observability import AuditLog, Metrics, MetricsPage, Redactor
+from antwort.observability import Metrics, MetricsPage, Redactor
 from antwort.runs.local import LocalRuns
 from antwort.server.api.administration import AdministrationEndpoints
 from antwort.server.api.client_traces import ClientTraceEndpoints
@@ -60,7 +60,6 @@ class Parts(Struct, frozen=True):
     switches: Switches
     loaded: Callable[[], LoadedConfig]
     """Gives the configuration that is in force, with where it was given."""
-    audit: AuditLog
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
@@ -114,7 +113,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),
         *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),
-        *AdministrationEndpoints(parts.loaded, parts.audit, parts.redactor).routes(),
+        *AdministrationEndpoints(parts.loaded, parts.refusals.audit, parts.redactor).routes(),
         *Passthrough(
             parts.router,
             parts.metrics,

@@ -118,7 +118,7 @@ class Refusals:
     """Writes the first refusals of an address in a minute to the audit log, and for the others one line at its end."""
 
     def __init__(self, audit: AuditLog, most: int, *, clock: Callable[[], float] = time.monotonic) -> None:
-        self._audit = audit
+        self.audit = audit
         self._most = most
         self._clock = clock
         self._windows: dict[str | None, _Tally] = {}
@@ -137,7 +137,7 @@ class Refusals:
             window.left_out[str(error.status)] += 1
             return
         window.written += 1
-        self._audit.record(
+        self.audit.record(
             "request.refused",
             subject=subject,
             request_id=request_id,
@@ -170,7 +170,7 @@ class Refusals:
     def _close(self, address: str | None, window: _Tally) -> None:
         del self._windows[address]
         if window.left_out:
-            self._audit.record(
+            self.audit.record(
                 "requests.refused",
                 client=address,
                 count=window.left_out.total(),
