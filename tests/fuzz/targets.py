@@ -170,7 +170,57 @@ def bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
     yield "POST", "/v1/chat/completions", chat
     yield "POST", "/v1/completions", {"model": "chat", "prompt": ["Once", "upon"], "max_tokens": 3, "stream": False}
     yield "POST", "/v1/embeddings", {"model": "chat", "input": ["tea", "coffee"], "encoding_format": "float"}
+    for body in message_bodies():
+        yield "POST", "/v1/messages", body
+    counted = {name: value for name, value in message_bodies()[1].items() if name in {"model", "messages", "tools"}}
+    yield "POST", "/v1/messages/count_tokens", counted
     yield from store_bodies(known)
+
+
+def message_bodies() -> list[JSON]:
+    """Return valid bodies for a message, with every field in one of them."""
+    weather = {"name": "get_weather", "description": "Tell the weather.", "input_schema": SCHEMA}
+    png = {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}
+    poem = {"type": "text", "media_type": "text/plain", "data": "Haiku"}
+    cached = {"type": "ephemeral", "ttl": "5m"}
+    found = [{"type": "web_search_result", "title": "T", "url": "https://a.example", "encrypted_content": "QQ=="}]
+    ran = {"type": "code_execution_result", "stdout": "1", "stderr": "", "return_code": 0, "content": []}
+    asked: list[JSON] = [
+        {"role": "user", "content": [
+            {"type": "text", "text": "What is this?", "cache_control": cached},
+            {"type": "image", "source": png},
+            {"type": "document", "title": "a.txt", "context": "A poem.", "source": poem},
+            {"type": "document", "source": {"type": "content", "content": [{"type": "text", "text": "A"}]}},
+            {"type": "search_result", "title": "T", "source": "s", "content": [{"type": "text", "text": "found"}]},
+        ]},
+        {"role": "assistant", "content": [
+            {"type": "thinking", "thinking": "Hm.", "signature": "abc"},
+            {"type": "redacted_thinking", "data": "abc"},
+            {"type": "text", "text": "A dot."},
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"query": "tea"}},
+            {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": found},
+            {"type": "server_tool_use", "id": "srvtoolu_2", "name": "code_execution", "input": {"code": "1"}},
+            {"type": "code_execution_tool_result", "tool_use_id": "srvtoolu_2", "content": ran},
+            {"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "f", "server_name": "s", "input": {}},
+            {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False,
+             "content": [{"type": "text", "text": "x"}]},
+            {"type": "tool_use", "id": "c1", "name": "get_weather", "input": {"city": "Uji"}},
+        ]},
+        {"role": "user", "content": [
+            {"type": "tool_result", "tool_use_id": "c1", "is_error": True, "content": [{"type": "text", "text": "no"}]},
+            {"type": "text", "text": "And now?"},
+        ]},
+    ]  # fmt: skip
+    return [
+        {"model": "chat", "max_tokens": 100, "messages": [{"role": "user", "content": "Hello!"}], "stream": True,
+         "system": "Be brief.", "stop_sequences": ["STOP"], "temperature": 0.5, "top_p": 0.9, "top_k": 5,
+         "metadata": {"user_id": "u"}, "service_tier": "auto", "store": True, "thinking": {"type": "adaptive"},
+         "output_config": {"effort": "low", "format": {"type": "json_schema", "schema": SCHEMA}}},
+        {"model": "chat", "max_tokens": 100, "messages": asked, "system": [{"type": "text", "text": "Be brief."}],
+         "tools": [weather, {"type": "bash_20250124", "name": "bash"}],
+         "tool_choice": {"type": "auto", "disable_parallel_tool_use": True},
+         "thinking": {"type": "enabled", "budget_tokens": 2000, "display": "omitted"}},
+    ]  # fmt: skip
 
 
 def store_bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:

@@ -53,12 +53,24 @@ class Findings:
             self._check_error(case, event["error"])
 
     def _check_error(self, case: Case, error: JSON | None) -> None:
+        if case.path.startswith("/v1/messages"):
+            self._check_message_error(case, error)
+            return
         named = {"message", "type", "code", "param"}
         if error is None or not named <= set(error) or not isinstance(error["message"], str) or not error["message"]:
             self.problems.append(f"no error of the API: {error}\n    {case}")
         elif "Traceback" in error["message"] or "\n  File" in error["message"]:
             self.problems.append(f"a traceback: {error}\n    {case}")
         elif case.field and error["param"] is None and error["code"] not in {"invalid_json", "invalid_type"}:
+            self.unplaced.append(f"{error}\n    {case}")
+
+    def _check_message_error(self, case: Case, error: JSON | None) -> None:
+        """Hold an error in Anthropic's envelope against the rules: it names its field in what it says."""
+        if error is None or error.keys() != {"message", "type"} or not error["message"]:
+            self.problems.append(f"no error of the API: {error}\n    {case}")
+        elif "Traceback" in error["message"] or "\n  File" in error["message"]:
+            self.problems.append(f"a traceback: {error}\n    {case}")
+        elif case.field and case.field.split(".")[0].split("[")[0] not in error["message"]:
             self.unplaced.append(f"{error}\n    {case}")
 
 

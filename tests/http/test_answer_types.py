@@ -17,9 +17,11 @@ from antwort.testing import fail, turn
 from antwort.types import JSON
 from antwort.web.routes import Route
 from antwort.wire.answers import InputTokens
+from antwort.wire.messages.answers import MessageAnswer, MessageTokens
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
-RAW = {kind.__name__: kind for kind in (ResponseObject, CompactedResponse, InputTokens)}
+RAW_TYPES = (ResponseObject, CompactedResponse, InputTokens, MessageAnswer, MessageTokens)
+RAW = {kind.__name__: kind for kind in RAW_TYPES}
 """What the endpoints in plain ASGI answer with."""
 KEY = ApiKeyConfig(id="one", key=SecretStr("sk-of-the-test"))
 PASSED_ON = {"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings"}
@@ -66,6 +68,8 @@ class Session:
         self.ask("GET /v1/responses/{response_id}/trace", response_id=kept)
         self.ask("POST /v1/responses/input_tokens", {"input": "Hi"})
         self.ask("POST /v1/responses/compact", {"model": model, "previous_response_id": kept})
+        self.ask("POST /v1/messages", {"max_tokens": 100, "messages": [question]})
+        self.ask("POST /v1/messages/count_tokens", {"messages": [question]})
         run = self.ask("POST /v1/responses", {"input": "Hi", "background": True})["id"]
         while self.ask("GET /v1/responses/{response_id}", response_id=run)["status"] != "completed":
             pass  # each time is a round trip
@@ -139,7 +143,7 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
         return result
 
     monkeypatch.setattr(Route, "call", recorded)
-    with served(tmp_path, [*["Hello."] * 3, turn(error=fail(400, "No.")), "Hello."], functions=[double]) as stage:
+    with served(tmp_path, [*["Hello."] * 4, turn(error=fail(400, "No.")), "Hello."], functions=[double]) as stage:
         session = Session(stage)
         session.ask_all()
     with served(tmp_path / "keys", [], auth=AuthConfig(api_keys=[KEY])) as stage:

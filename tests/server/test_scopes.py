@@ -83,6 +83,8 @@ SCOPES = {
     "POST /v1/prompts": {"prompts:write"},
     "POST /v1/prompts/{prompt_id}/default_version": {"prompts:write"},
     "POST /v1/keys": {"admin:write"},
+    "POST /v1/messages": {"responses:write"},
+    "POST /v1/messages/count_tokens": {"responses:write"},
     "POST /v1/providers/{provider_name}/disable": {"admin:write"},
     "POST /v1/providers/{provider_name}/enable": {"admin:write"},
     "PUT /v1/prompts/{prompt_id}": {"prompts:write"},
@@ -186,7 +188,7 @@ def create(client: httpx.Client, key: str, **fields: Any) -> httpx.Response:
 def refused(answer: httpx.Response) -> dict[str, Any]:
     assert answer.status_code == 403, answer.text
     error: dict[str, Any] = answer.json()["error"]
-    assert error["code"] == "insufficient_permissions"
+    assert error.get("code", error["type"]) in {"insufficient_permissions", "permission_error"}
     return error
 
 

@@ -92,6 +92,8 @@ class Plan(msgspec.Struct, frozen=True):
     shown: Shown = AS_USUAL
     max_window: int | None = None
     """Bytes that the model is given to read in one turn."""
+    stop: Sequence[str] = ()
+    """Texts at which the answer ends."""
     input: list[JournalEntry] = []
     history: list[JournalEntry] = []
     carried: list[JournalEntry] = []

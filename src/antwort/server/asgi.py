@@ -32,6 +32,7 @@ from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
 from antwort.server.mcp.face import McpFace
 from antwort.server.mcp.token_metadata import TokenMetadata
+from antwort.server.messages.endpoint import MessageEndpoints
 from antwort.server.observation import Observation, Refusals, TraceMiddleware
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.server.router import Router
@@ -106,6 +107,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     engine, reader = parts.engine, RunReader(parts.engine, parts.redactor)
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
+        *MessageEndpoints(engine, parts.runs).routes(),
         *RunEndpoints(engine, parts.runs).routes(),
         *TraceEndpoints(engine, reader, parts.runs).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),

@@ -42,6 +42,7 @@ from antwort.web.requests import (
     check_page,
     named_headers,
 )
+from antwort.wire.messages.answers import MESSAGES
 
 # --- bodies have a largest size, each of them and all together, and a largest number of values -----------------------
 
@@ -319,6 +320,18 @@ class SentAnswer(Struct, eq=False):
         return self.pass_on(message)
 
 
+_VERSION = b"anthropic-version"
+_VERSIONED = compiled_on_use(rb"\d{4}-\d{2}-\d{2}")
+_SERVED_VERSION = b"2023-06-01"
+
+
+def _message_headers(headers: Mapping[bytes, bytes], request_id: str) -> list[tuple[bytes, bytes]]:
+    """Return what answers to requests for messages have in their heads at Anthropic."""
+    version = headers.get(_VERSION, b"")
+    served = version if _VERSIONED.fullmatch(version) else _SERVED_VERSION
+    return [(b"request-id", request_id.encode()), (_VERSION, served)]
+
+
 class RequestGuards(Struct, frozen=True):
     """What lets requests in, or refuses them."""
 
@@ -360,6 +373,8 @@ class RequestGate:
         headers = named_headers(scope)
         request_id = scope[REQUEST_ID] = request_id_of(headers)
         answer = scope[_ANSWER] = SentAnswer(send, [(HEADER, request_id.encode())])
+        if scope["path"].startswith(MESSAGES):
+            answer.headers += _message_headers(headers, request_id)
         send = answer.send if self._pages is None else self._pages.telling(scope, answer.send)
         body = None
         with bind_log_context(request_id=request_id):
@@ -377,7 +392,7 @@ class RequestGate:
                 if answer.status:
                     raise
                 stopping = ServiceUnavailableError("The server is stopping. Try again.")
-                await error_response(stopping)(scope, receive, send)
+                await error_response(stopping, scope["path"], request_id)(scope, receive, send)
             except Exception as error:
                 # An APIError here would keep this frame, and the request in it.
                 refusal = self._refusal(error, scope, started)
@@ -408,7 +423,7 @@ class RequestGate:
         scope[ERROR] = refusal.message
         if self._guards.challenge is not None:
             self._guards.challenge(scope, refusal)
-        response = error_response(refusal)
+        response = error_response(refusal, scope["path"], scope[REQUEST_ID])
         self._record_refusal(scope)  # before the answer: whoever has that can look
         return response
 

@@ -18,6 +18,7 @@ from antwort.concurrency.slots import QueueFullError
 from antwort.errors import APIError, BadRequestError, InternalServerError, RateLimitError
 from antwort.lazy_imports import compiled_on_use
 from antwort.web.requests import EXCHANGE, WHOLE_BODY
+from antwort.wire.messages.answers import MESSAGES, error_body, error_status
 
 logger = logging.getLogger(__name__)
 
@@ -47,8 +48,10 @@ def check_numbers(body: bytes) -> None:
         raise ValueError("the answer has a NaN or an infinite number in it, which JSON cannot express") from None
 
 
-def error_response(error: APIError) -> Response:
-    """Write an error in the OpenAI envelope."""
+def error_response(error: APIError, path: str = "", request_id: str | None = None) -> Response:
+    """Write an error in the OpenAI envelope or, on the paths of messages, in Anthropic's."""
+    if path.startswith(MESSAGES):
+        return JSONResponse(error_body(error, request_id), error_status(type(error), error.status), error.headers)
     return JSONResponse(error.envelope(), error.status, error.headers)
 
 

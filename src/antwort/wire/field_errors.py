@@ -159,6 +159,16 @@ def _fault(body: bytes | bytearray | str, error: Exception) -> str:
     return "it is not complete, it ends too early" if text else "it is empty"
 
 
+def read_document(body: bytes | bytearray | str) -> Any:
+    """Return a body that does not fit, to say what is wrong with it; BadRequestError if it is no JSON beyond that."""
+    try:
+        return msgspec.json.decode(body)
+    except msgspec.ValidationError:  # a number that is too large for any type
+        return None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise no_json(body, error) from None
+
+
 def field_error(message: str, kind: Any, read: Callable[[], Any], within: str = "") -> BadRequestError:
     """Return what msgspec complains of in a document that is no `kind`.
 

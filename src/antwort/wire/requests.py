@@ -11,7 +11,7 @@ from msgspec import Meta, Struct
 from antwort.concurrency.large_work import MUCH
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.field_errors import UNKNOWN_PARAMETER, field_error, no_json
+from antwort.wire.field_errors import UNKNOWN_PARAMETER, field_error, no_json, read_document
 from antwort.wire.items import AnyTool, InputItem
 
 # --- what objects in a body say: how the answer is written, thought about, cached, compacted -------------------------
@@ -365,32 +365,30 @@ def decode_compact(body: bytes | bytearray | str) -> CompactRequest:
 
 
 def _decoded(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
+    return decode_body(decoder, body, "input", _item_decoder)
+
+
+def decode_body(
+    decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str, long: str, part: msgspec.json.Decoder[Any]
+) -> S:
+    """Read a request whose field `long` may be long, part by part then; a BadRequestError names what does not fit."""
     if len(body) >= MUCH:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):  # to be told below
-            return _in_pieces(decoder, body)
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError, KeyError):  # to be told below
+            return _in_pieces(decoder, body, long, part)
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise field_error(str(error), decoder.type, functools.partial(_document, body)) from None
+        raise field_error(str(error), decoder.type, functools.partial(read_document, body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_json(body, error) from None
 
 
-def _in_pieces(decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str) -> S:
-    """Read a large request item by item: no step takes so long that other threads would have to wait."""
+def _in_pieces(
+    decoder: msgspec.json.Decoder[S], body: bytes | bytearray | str, long: str, part: msgspec.json.Decoder[Any]
+) -> S:
+    """Read a large request part by part: no step takes so long that other threads would have to wait."""
     fields = _fields_decoder.decode(body)
-    items = _items_decoder.decode(fields.pop("input", b""))
-    request: Any = decoder.decode(msgspec.json.encode(fields))
-    request.input = [_item_decoder.decode(item) for item in items]
-    whole: S = request
-    return whole
-
-
-def _document(body: bytes | bytearray | str) -> Any:
-    """Return a body that does not fit, to say what is wrong with it; BadRequestError if it is no JSON beyond that."""
-    try:
-        return msgspec.json.decode(body)
-    except msgspec.ValidationError:  # a number that is too large for any type
-        return None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise no_json(body, error) from None
+    parts = _items_decoder.decode(fields[long])
+    request = decoder.decode(msgspec.json.encode({**fields, long: parts[:1]}))
+    setattr(request, long, [part.decode(one) for one in parts])
+    return request

@@ -31,6 +31,7 @@ from antwort.engine.output.emitter import (
     ModelCall,
 )
 from antwort.engine.output.events import EventSink
+from antwort.engine.output.stop_sequences import AnswerStoppedError, StopSequences
 from antwort.engine.plan import Plan
 from antwort.engine.planning.continuing import brought_by, check_answers
 from antwort.engine.tools.tool_search import loaded_since
@@ -73,6 +74,8 @@ class Loop:
     """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
     streams = False
     """Whether the answers of the model are streamed."""
+    stopped_by: str | None = None
+    """The stop sequence at which the last answer of the model has ended."""
     _agents: RunEvents | None = None
     """The stream of the whole run, if its reader wants to see sub-agents."""
     _asked: ModelRequest | None = None
@@ -116,7 +119,7 @@ class Loop:
         self._leaving = LeavingCalls(plan, journal, parts.values)
         self._model = ModelTurns(plan, parts, emitter, self._window, self._leaving)
         self._coalescer = Coalescer(emitter) if response.background and sink is not None else None
-        if sink is not None:
+        if sink is not None or plan.stop:  # what is streamed can be broken off
             self.streams = True
         self._noted = len(response.output)
         self._totals = Totals()
@@ -350,12 +353,8 @@ class Loop:
             return None
         emitter.begin_turn()
         begun, started = self.journal.begin_turn(), time.perf_counter()
-        coalescer = self._coalescer
         try:
-            if coalescer is None:
-                await self._model.run(self._request(), emitter)
-            else:
-                await coalescer.take(self._model.run(self._request(), coalescer))
+            await self._ask()
         except AnswerTooLongError:
             self._cut_off()
         except BaseException as error:
@@ -382,6 +381,24 @@ class Loop:
         if self._sink is not None and (calls or self.plan.stored) and not self.response.background:
             await emitter.flush()
         return calls
+
+    def _ask(self) -> Coroutine[Any, Any, None]:
+        """Ask the model; what it says comes to the emitter."""
+        coalescer = self._coalescer
+        if self.plan.stop:
+            return self._ask_until_stop()
+        if coalescer is None:
+            return self._model.run(self._request(), self.emitter)
+        return coalescer.take(self._model.run(self._request(), coalescer))
+
+    async def _ask_until_stop(self) -> None:
+        """Perform a turn that ends at a stop sequence; no response in the background has any."""
+        turn = StopSequences(self.plan.stop, self.emitter)
+        try:
+            await self._model.run(self._request(), turn)
+        except AnswerStoppedError:
+            self.emitter.finish("stop")
+        self.stopped_by = turn.found
 
     async def _begins_late(self, *, last: bool) -> bool:
         """Wait until the budget of the run allows a turn; return whether it does."""

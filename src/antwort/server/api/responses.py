@@ -1,7 +1,7 @@
 """`/v1/responses`: creating, fetching, streaming again, cancelling, deleting; and what is made of windows."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeVar
 
@@ -10,6 +10,7 @@ from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from antwort.concurrency.deadline import Stragglers
 from antwort.concurrency.large_work import MUCH, is_large
 from antwort.context import Context
 from antwort.context.agents import AgentList
@@ -22,7 +23,16 @@ from antwort.engine.turns.loop import Loop
 from antwort.errors import APIError, BadRequestError, ServiceUnavailableError
 from antwort.runs.local import LocalRuns
 from antwort.server.api.description import examples
-from antwort.server.http.sse import DONE, EventStream, Heartbeats, Tail, frame, while_connected
+from antwort.server.http.sse import (
+    DONE,
+    ClientGoneError,
+    EventStream,
+    Heartbeats,
+    Tail,
+    frame,
+    unless_left,
+    while_connected,
+)
 from antwort.storage.base import ACTIVE
 from antwort.types import JSON
 from antwort.web.answers import send_json, send_struct
@@ -56,10 +66,6 @@ T = TypeVar("T")
 _SHOW_CALLS = b"antwort-show-calls"
 _SHOW_PROGRESS = b"antwort-show-progress"
 _SHOW_AGENTS = b"antwort-show-agents"
-
-
-class _ClientGoneError(Exception):
-    """Nobody waits for the response any more."""
 
 
 class ResponseEndpoints:
@@ -181,9 +187,9 @@ class ResponseEndpoints:
         if create.multi_agent is not None:
             check_beta(scope)
         try:
-            opening = partial(self._while_here, scope, receive) if create.tools else None
+            opening = partial(unless_left, scope, receive, self._stragglers) if create.tools else None
             plan = await self._plan(create, ctx, shown=shown_beside(headers), opening=opening)
-        except _ClientGoneError:
+        except ClientGoneError:
             return
         except NotOverError:
             if not await self._runs.answer(create, ctx):
@@ -207,13 +213,6 @@ class ResponseEndpoints:
             response = await while_connected(scope, receive, self._engine.respond(plan), self._stragglers)
         if response is not None:
             await send_struct(scope, send, response)
-
-    async def _while_here(self, scope: Scope, receive: Receive, work: Awaitable[T]) -> T:
-        """Return what some work comes to; _ClientGoneError if the client leaves before."""
-        found = await while_connected(scope, receive, work, self._stragglers)
-        if found is None:
-            raise _ClientGoneError
-        return found
 
     async def _read_request(self, decode: Callable[[bytes | bytearray], T], receive: Receive) -> T:
         """Read a body."""
@@ -250,9 +249,7 @@ class ResponseEndpoints:
     async def _stream(self, plan: Plan, scope: Scope, receive: Receive, send: Send) -> None:
         stream = EventStream(send, scope.get(EXCHANGE))
         loop = self._engine.loop(plan, self._engine.journal(plan), stream)
-        loop.farewell = _stopping
-        with self._heartbeats.watching(stream):
-            await while_connected(scope, receive, _stream_of(loop, stream), self._stragglers, on_leave=loop.forsake)
+        await run_streamed(loop, stream, scope, receive, heartbeats=self._heartbeats, stragglers=self._stragglers)
 
     # --- windows -----------------------------------------------------------------------------------------------------
 
@@ -358,6 +355,15 @@ class ResponseEndpoints:
                 raise BadRequestError(f"There is no item '{after}' in this list.", param="after")
             items = items[ids.index(after) + 1 :]
         return ItemList.of(items[:limit], has_more=len(items) > limit)
+
+
+async def run_streamed(
+    loop: Loop, stream: EventStream, scope: Scope, receive: Receive, *, heartbeats: Heartbeats, stragglers: Stragglers
+) -> None:
+    """Make a response whose events go to a stream, as long as somebody reads it."""
+    loop.farewell = _stopping
+    with heartbeats.watching(stream):
+        await while_connected(scope, receive, _stream_of(loop, stream), stragglers, on_leave=loop.forsake)
 
 
 async def _stream_of(loop: Loop, stream: EventStream) -> None:

@@ -55,6 +55,11 @@ def frame(kind: str, data: bytes) -> bytes:
 class EventStream:
     """The sink of a foreground stream: collects frames and writes them with one `send` for each flush."""
 
+    end_mark = DONE
+    """What stands at the end."""
+    life_sign = b": keep-alive\n\n"
+    """What is written when there is nothing to say."""
+
     def __init__(self, send: Send, exchange: Exchange | None = None) -> None:
         """Take what sends, and the exchange to which that leads, if it is known."""
         self._send = send
@@ -118,7 +123,7 @@ class EventStream:
             return
         self._beating = True
         try:
-            await (self.flush() if self._frames or not self.started else self._write(b": keep-alive\n\n"))
+            await (self.flush() if self._frames or not self.started else self._write(self.life_sign))
         finally:
             self._beating = False
 
@@ -126,7 +131,7 @@ class EventStream:
         """Write what is left and the end mark."""
         if self._is_large:
             await self._write_sliced()
-        self._frames.append(DONE)
+        self._frames.append(self.end_mark)
         body = b"".join(self._frames)
         self._frames = []
         await self._write(body, more=False)
@@ -280,6 +285,18 @@ async def while_connected(
             watch.end()
         else:
             exchange.on_leave = None
+
+
+class ClientGoneError(Exception):
+    """Nobody waits for the answer any more."""
+
+
+async def unless_left(scope: Scope, receive: Receive, stragglers: Stragglers, work: Awaitable[T]) -> T:
+    """Return what some work comes to; ClientGoneError if the client leaves before."""
+    found = await while_connected(scope, receive, work, stragglers)
+    if found is None:
+        raise ClientGoneError
+    return found
 
 
 class _Watch(Struct, eq=False):

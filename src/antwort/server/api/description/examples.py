@@ -357,6 +357,27 @@ _MODEL_OBJECT: JSON = {"id": _MODEL, "object": "model", "created": _TIME, "owned
 MODELS = (Example({"object": "list", "data": [_MODEL_OBJECT]}),)
 MODEL = (Example(_MODEL_OBJECT, parameters={"model": _MODEL}),)
 
+CREATE_MESSAGE = (
+    Example(
+        {
+            "id": "msg_c0ffee",
+            "type": "message",
+            "role": "assistant",
+            "model": _MODEL,
+            "content": [{"type": "text", "text": "Hello!"}],
+            "stop_reason": "end_turn",
+            "stop_sequence": None,
+            "usage": {
+                "input_tokens": 11,
+                "cache_creation_input_tokens": 0,
+                "cache_read_input_tokens": 0,
+                "output_tokens": 2,
+            },
+        },
+        body={"model": _MODEL, "max_tokens": 256, "messages": [_ASK]},
+    ),
+)
+COUNT_MESSAGES = (Example({"input_tokens": 11}, body={"model": _MODEL, "messages": [_ASK]}),)
 CHAT = (
     Example(
         {

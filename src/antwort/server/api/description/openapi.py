@@ -34,6 +34,7 @@ from antwort.errors import (
 from antwort.types import JSON
 from antwort.web.routes import AsgiRoute, Example, Route
 from antwort.wire.items import COMPONENT, ClientCall, Message, Reasoning
+from antwort.wire.messages.answers import MESSAGES, error_status
 
 # --- schemas: those of msgspec and those pydantic can read, in one set of components ---------------------------------
 
@@ -71,6 +72,23 @@ _OPEN: JSON = {
             }
         },
         "required": ["error"],
+    },
+    "MessageError": {
+        "type": "object",
+        "description": "The error envelope of Anthropic's Messages.",
+        "properties": {
+            "type": {"const": "error"},
+            "error": {
+                "type": "object",
+                "properties": {
+                    "type": {"type": "string", "description": "What kind of error it is."},
+                    "message": {"type": "string", "description": "What is wrong, with the field it is about."},
+                },
+                "required": ["type", "message"],
+            },
+            "request_id": {"type": "string", "description": "The request, as in the header `request-id`."},
+        },
+        "required": ["type", "error"],
     },
     "Item": {
         "description": "What a response or a conversation is made of.",
@@ -213,6 +231,7 @@ _TAGS = {
     "runs": "Background responses as work: how far they are, their agents and calls, second tries.",
     "traces": "What agents that run elsewhere have done, as they tell it.",
     "prompts": "Texts with places for variables, in versions, that requests name.",
+    "messages": "Anthropic's Messages: responses, asked for and told in its words.",
     "conversations": "Items that responses continue, under one id.",
     "models": "The models that can be asked.",
     "chat": "Chat Completions, passed through.",
@@ -240,6 +259,8 @@ _UPSTREAM: list[type[APIError]] = [NotFoundError, BadGatewayError, GatewayTimeou
 _DESCRIBED: list[type[APIError]] = [*_ALWAYS, *_SECURED, *_WITH_BODY, *_UPSTREAM, ConflictError]
 
 _OTHER_ERROR = "ProtocolError"
+_OF_MESSAGES = "Messages"
+"""What the names of errors begin with that are in Anthropic's envelope."""
 _AS_SPOKEN: JSON = {
     "description": "What was sent cannot be read, or asks for what is not there, as the endpoint's protocol has it.",
     "content": {"application/json": {"schema": {"type": "object"}}},
@@ -274,7 +295,7 @@ def openapi(groups: Iterable[tuple[str, Sequence[Route | AsgiRoute]]], *, public
         "paths": paths,
         "components": {
             "schemas": components,
-            "responses": {kind.__name__: _error(kind) for kind in _DESCRIBED} | {_OTHER_ERROR: _AS_SPOKEN},
+            "responses": _described_errors(),
             "securitySchemes": _SCHEMES,
         },
     }
@@ -421,6 +442,10 @@ class _Operation(Struct, frozen=True):
         if isinstance(route, Route):
             kinds += [BadRequestError] if route.query else []
             kinds += [BadRequestError, NotFoundError] if route.path_parameters else []
+        if route.path.startswith(MESSAGES):
+            for status, kind in sorted({error_status(kind): kind for kind in kinds}.items()):
+                yield str(status), {"$ref": f"#/components/responses/{_OF_MESSAGES}{kind.__name__}"}
+            return
         for status, kind in sorted({kind.status: kind for kind in kinds}.items()):
             known = kind in _DESCRIBED
             yield str(status), {"$ref": f"#/components/responses/{kind.__name__}"} if known else _error(kind)
@@ -451,7 +476,14 @@ def _without_null(schema: JSON) -> JSON:
     return {**{key: value for key, value in schema.items() if key not in {"anyOf", "default"}}, **choices[0]}
 
 
-def _error(kind: type[APIError]) -> JSON:
+def _described_errors() -> JSON:
+    """Return all errors that operations refer to, in both envelopes."""
+    ours = {kind.__name__: _error(kind) for kind in _DESCRIBED}
+    of_messages = {f"{_OF_MESSAGES}{kind.__name__}": _error(kind, "MessageError") for kind in _DESCRIBED}
+    return {**ours, **of_messages, _OTHER_ERROR: _AS_SPOKEN}
+
+
+def _error(kind: type[APIError], envelope: str = "ErrorEnvelope") -> JSON:
     summary = (inspect.getdoc(kind) or "").partition(": ")[2].partition("\n")[0]
-    content = {"application/json": {"schema": reference("ErrorEnvelope")}}
+    content = {"application/json": {"schema": reference(envelope)}}
     return {"description": summary.capitalize() or kind.__name__, "content": content}
