@@ -55,6 +55,8 @@ def test_axe_finds_no_serious_problem_on_any_view(tmp_path: Path, desk: Open, sc
         for view, seen in VIEWS.items():
             tab.go(f"#/{view.replace('ID', name)}")
             tab.sees(seen)
+            for line in tab.page.locator(".more > summary, .pair > summary").all():
+                line.click()
             found += accuse(tab, view)
     assert found == []
 
@@ -63,11 +65,12 @@ VIEWS = {
     "runs": "waiting",
     "runs/ID": "Which colour?",
     "runs/compare/ID/ID": "What was done",
+    "runs/traces": "None has come.",
     "inbox": "Which colour?",
     "functions": "sub_agents",
     "functions/calculate": "Try it",
     "files": "tea.txt",
-    "server": "ready",
+    "server": "Make a key",
 }
 """The views, each with something to be seen there."""
 

@@ -84,6 +84,14 @@ def test_keys_are_those_of_the_callers_tenant(ask: Ask) -> None:
     assert key["id"] in ids(ask, "operator")
 
 
+def test_settings_tell_of_no_keys_of_other_tenants(ask: Ask) -> None:
+    found = ask("operator", "GET", "/v1/config")
+    keys = [one for one in found.json()["data"] if one["key"].startswith("auth.api_keys.")]
+    assert [one["value"] for one in keys if one["key"].endswith(".id")] == ["operator", "clerk"]
+    assert {one["value"] for one in keys if one["key"].endswith(".key")} == {"********"}
+    assert '"other"' not in found.text
+
+
 def test_nobody_gives_what_he_has_not(ask: Ask) -> None:
     assert made(ask, "clerk")["scopes"] == ["admin:write", "metrics", "runs:*"]
     assert made(ask, "clerk", scopes=["runs:read", "metrics", "runs:*"])["scopes"] == ["metrics", "runs:*", "runs:read"]

@@ -124,10 +124,15 @@ class AdministrationEndpoints:
             write("DELETE", "/v1/keys/{key_id}", self.revoke_key, errors=[ConflictError], examples=examples.REVOKE_KEY),
         ]
 
-    async def list_settings(self) -> SettingList:
-        """List the settings that are in force, with where each was given; secrets are masked."""
-        value = self._redactor.value
-        found = self._loaded().entries()
+    async def list_settings(self, ctx: Context) -> SettingList:
+        """List the settings that are in force, with where each was given; secrets are masked.
+
+        The API keys of other tenants are left out.
+        """
+        loaded, value = self._loaded(), self._redactor.value
+        keys = enumerate(loaded.config.auth.api_keys)
+        others = tuple(f"auth.api_keys.{number}." for number, entry in keys if entry.tenant != ctx.tenant)
+        found = (entry for entry in loaded.entries() if not entry.key.startswith(others))
         return SettingList(
             data=[Setting(key=entry.key, value=value(entry.value), origin=str(entry.origin)) for entry in found]
         )
