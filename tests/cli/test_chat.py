@@ -285,12 +285,12 @@ def test_the_commands_of_a_chat_ask_a_server_that_is_named(terminals: ExitStack,
     with ScriptServer(["A cat."], models=["small"]) as model:
         config = Config(data_dir=tmp_path / "data")
         with running(Antwort(config, backend=model.url)) as served:
-            terminal = chat(terminals, "--url", served.url)
+            terminal = chat(terminals, "--url", served.url, "--function", "calculate")
             terminal.until("> ")
             terminal.type("/model none\n")
             assert "antwort: The model 'none' does not exist." in terminal.until("\n> ")
             terminal.type("/functions\n")
-            assert "calculate" in terminal.until("\n> ")
+            assert "calculate (asked for)" in terminal.until("\n> ")
             terminal.type("Name an animal.\n")
             terminal.until("A cat.\n> ")
             terminal.type("/trace\n")

@@ -230,8 +230,8 @@ class Chat:
             click.echo("There are no functions.")
             return
         offered = {tool["name"] for tool in self._request.get("tools") or ()}
-        rows = [(f"{'*' if one['name'] in offered else ' '} {one['name']}", _about(one)) for one in found]
-        print_table(("  function", "what it does"), rows, flexible=1)
+        rows = [(f"{one['name']}{' (asked for)' if one['name'] in offered else ''}", _about(one)) for one in found]
+        print_table(("function", "what it does"), rows, flexible=1)
 
     def _trace(self, rest: str) -> None:
         words = rest.split()
