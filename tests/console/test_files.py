@@ -57,6 +57,7 @@ def test_a_function_is_found_filled_in_and_called(tmp_path: Path, desk: Open) ->
         result = tab.page.get_by_label("Result")
         expect(result).to_be_visible()
         assert json.loads(result.inner_text()) == {"packed": ["tea"] * 3, "careful": True, "tags": ["green"]}
+        tab.sees("Since the server started: 1 success")
         tab.go("#/functions/split")
         tab.page.get_by_label("a integer").fill("7")
         tab.press("Call it")

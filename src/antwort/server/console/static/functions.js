@@ -102,9 +102,11 @@ class FunctionsView extends View {
       fill(result, h("p", { class: "muted working" }, "Working"));
       await this.call(found.name, form, result);
       run.disabled = false;
+      void look();
     };
     const past = h("section");
-    this.past(past, found.name).catch((error) => this.signal.aborted || fill(past, problem(error)));
+    const look = () => this.past(past, found.name).catch((error) => this.signal.aborted || fill(past, problem(error)));
+    void look();
     fill(this,
       h("p", {}, link("#/functions", "All functions")),
       h("h1", {}, oneLine(found.name, 120)),
