@@ -365,3 +365,70 @@ def test_an_error_in_the_middle_of_a_stream_is_an_event(tmp_path: Path) -> None:
     assert [event["type"] for event in found[:3]] == ["message_start", "content_block_start", "content_block_delta"]
     assert found[-1]["type"] == "error"
     assert found[-1]["error"]["type"] == "api_error"
+
+
+def test_tenants_read_neither_the_messages_nor_the_thoughts_of_others(tmp_path: Path) -> None:
+    keys = [{"id": name, "key": f"sk-{name}", "tenant": name} for name in ("acme", "other")]
+    thinking: Any = {"type": "adaptive"}
+    with served(tmp_path, [turn("Tea.", reasoning="A secret."), "Yes."], auth={"api_keys": keys}) as stage:
+        mine, others = client(stage, "sk-acme"), client(stage, "sk-other")
+        message = mine.messages.create(**ASK, thinking=thinking)
+        kept = message.id.replace("msg_", "resp_")
+        for key, status in (("sk-acme", 200), ("sk-other", 404)):
+            found = stage.request("GET", f"/responses/{kept}", headers={"x-api-key": key})
+            assert found.status_code == status
+        history: Any = [*ASK["messages"], message.to_param(), {"role": "user", "content": "Sure?"}]
+        with pytest.raises(anthropic.BadRequestError, match=r"messages\[1\]\.content\[0\]|messages"):
+            others.messages.create(**{**ASK, "messages": history})
+        mine.messages.create(**{**ASK, "messages": history})
+        with pytest.raises(anthropic.AuthenticationError) as caught:
+            client(stage, "sk-nobody").messages.create(**ASK)
+    assert caught.value.status_code == 401
+
+
+def test_who_calls_too_often_or_sends_too_much_is_told_so(tmp_path: Path) -> None:
+    auth = {"api_keys": [{"id": "a", "key": "sk-a"}]}
+    limits = {"per_key": {"requests_per_minute": 1}}
+    with served(tmp_path, ["Tea."], auth=auth, limits=limits, server={"max_body_bytes": 2000}) as stage:
+        sdk = client(stage, "sk-a")
+        sdk.messages.create(**ASK)
+        with pytest.raises(anthropic.RateLimitError) as often:
+            sdk.messages.create(**ASK)
+        large = send(stage, {**ASK, "system": "x" * 4000}, x_api_key="sk-a")
+    assert int(often.value.response.headers["retry-after"]) > 0
+    body: Any = often.value.body
+    assert body["error"]["type"] == "rate_limit_error"
+    assert (large.status_code, large.json()["error"]["type"]) == (413, "request_too_large")
+
+
+def test_a_large_conversation_is_read_part_by_part(tmp_path: Path) -> None:
+    said: list[Any] = [{"role": role, "content": "x" * 5000} for role in ("user", "assistant")] * 50
+    with served(tmp_path, ["Tea."]) as stage:
+        assert send(stage, {**ASK, "messages": [*said, *ASK["messages"]]}).status_code == 200
+        wrong = send(stage, {**ASK, "messages": [*said, {"role": "nobody", "content": "x"}]})
+    assert len(stage.requests[0].items) == 101
+    assert "messages[100].role" in wrong.json()["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("block", "role", "named"),
+    [
+        ({"type": "tool_use", "id": "a", "name": "f", "input": {}}, "user", "messages[0].content[1].type"),
+        (
+            {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}},
+            "assistant",
+            "content[1].type",
+        ),
+        ({"type": "server_tool_use", "id": "a", "name": "f", "input": {}}, "assistant", "content[1].name"),
+        ({"type": "tool_result", "tool_use_id": "a", "content": "x"}, "user", "messages"),
+        ({"type": "document", "source": {"type": "base64", "data": "?", "media_type": "x"}}, "user", "document.pdf"),
+        ({"type": "image", "source": {"type": "file", "file_id": "file-none"}}, "user", "content[1]"),
+        ({"type": "image"}, "user", "messages[0].content[1].source"),
+    ],
+)
+def test_what_is_wrong_with_a_block_is_told_with_its_place(tmp_path: Path, block: Any, role: str, named: str) -> None:
+    first = {"type": "text", "text": "Hi"}
+    with served(tmp_path, [], over_http=True) as stage:
+        found = send(stage, {**ASK, "messages": [{"role": role, "content": [first, block]}]})
+    assert found.status_code in {400, 404}, found.text
+    assert named in found.json()["error"]["message"]
