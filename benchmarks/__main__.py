@@ -11,6 +11,8 @@ from pathlib import Path
 
 import antwort
 from benchmarks.attacks import attacks_rows
+from benchmarks.background_runs import METHOD as BACKGROUND_METHOD
+from benchmarks.background_runs import background_rows
 from benchmarks.dispatch import dispatch_rows
 from benchmarks.endurance import METHOD as ENDURANCE_METHOD
 from benchmarks.endurance import endurance_rows
@@ -85,13 +87,18 @@ PARTS = {
     "programs": Part(lambda _: programs_rows(), PROGRAMS_METHOD, slow=True),
     "sandboxes": Part(lambda _: sandboxes_rows(), SANDBOXES_METHOD, slow=True),
     "shares": Part(lambda _: shares_rows(), SHARES_METHOD, slow=True),
+    "background": Part(lambda options: background_rows(rounds=options.rounds), BACKGROUND_METHOD, slow=True),
     "growth": Part(lambda options: growth_rows(rounds=options.rounds, folder=options.plot), GROWTH_METHOD, slow=True),
     "endurance": Part(lambda options: endurance_rows(seconds=options.seconds), ENDURANCE_METHOD, slow=True),
     "everything": Part(lambda options: everything_rows(seconds=options.mixed_seconds), EVERYTHING_METHOD, slow=True),
     "attacks": Part(lambda options: attacks_rows(full=options.full), slow=True),
 }
 
-OPTIONS = {"rounds": ("gateway", "http", "growth"), "seconds": ("endurance", "everything"), "plot": ("growth",)}
+OPTIONS = {
+    "rounds": ("gateway", "http", "background", "growth"),
+    "seconds": ("endurance", "everything"),
+    "plot": ("growth",),
+}
 """Which parts take which option."""
 
 
@@ -112,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--rounds",
         type=positive,
-        help="how often all is measured in turn, of gateway, http and growth: 15 times, or 31 with --full",
+        help="how often all is measured in turn, of gateway, http, background and growth: 15 times, or 31 with --full",
     )
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
     parser.add_argument(

@@ -44,6 +44,7 @@ FUNCTIONS = (10, 1000)
 ASK: Mapping[str, Any] = {"input": QUESTION, "store": False}
 JSON_REQUEST = "JSON request"
 STORED = "JSON request, stored"
+BACKGROUND = "background run"
 BURST_EVENT = "burst event"
 OVER_WEBSOCKET = "burst event over a WebSocket"
 CALL = "two turns with one call"
@@ -93,7 +94,7 @@ def own_workloads(*, scale: float = 1) -> list[Workload]:
     background = {**ASK, "model": "json", "store": True, "background": True}
     work = [
         Workload(OVER_WEBSOCKET, socket, 400, None, BURST, against=BURST_EVENT, websocket=True),
-        _request("background run", 120, body=background),
+        _request(BACKGROUND, 120, body=background),
         _request(CALL, 400, 5.5, body=call),
         _request(f"{CALL}, stored", 400, body={**call, "store": True}),
         _request(PROGRAM, 400, body=program),
@@ -275,6 +276,7 @@ def comparisons() -> list[Comparison]:
     base = (with_functions(few), JSON_REQUEST)
     return [
         Comparison("the same over SSE", ("antwort", OVER_WEBSOCKET), ("antwort", BURST_EVENT), 1.3),
+        Comparison("a stored request", ("antwort", BACKGROUND), ("antwort", STORED), 3),
         Comparison(f"{few}", (with_functions(many), JSON_REQUEST), base, 1.3),
         Comparison(f"{few}", (with_functions(many, found=True), JSON_REQUEST), base, 1.3),
     ]
