@@ -1,4 +1,4 @@
-"""What background runs cost beside requests in the foreground, in the server and in PostgreSQL, and how soon they begin.
+"""What background runs cost beside requests in the foreground, to the server and PostgreSQL, and how soon they begin.
 
 With several workers: what a request costs then, and how many runs there are a second.
 """
@@ -32,8 +32,8 @@ from benchmarks.processes import Server, running
 from benchmarks.workloads import ASK, BACKGROUND, STORED
 
 METHOD = """\
-Background runs: a run is one turn of a model that answers at once. Ratios are of CPU time in the same rounds, statements
-count BEGIN and COMMIT too, and the first event of a run is the first that is not of its being accepted."""
+Background runs: a run is one turn of a model that answers at once. Ratios are of CPU time in the same rounds,
+statements count BEGIN and COMMIT too, and the first event of a run is the first that is not of its being accepted."""
 
 RUNS = 200
 _STATEMENT = re.compile(r" LOG:  (?:execute [^:]+|statement): ")
@@ -113,7 +113,7 @@ def _cost_rows(databases: Databases, rounds: int, runs: int) -> list[Row]:
         Row("background run against a stored request: the server", of_server, TIMES, 3),
         Row("background run against a stored request: PostgreSQL", of_database, TIMES, 3),
         Row("statements of a stored request", statements[0], "statements"),
-        Row("statements of a background run", statements[1], "statements", 12),
+        Row("statements of a background run", statements[1], "statements", 4),
     ]
 
 
@@ -140,7 +140,7 @@ def _statements(databases: Databases, server: Server, target: Target, work: Work
 
 
 def _latency_rows(databases: Databases, runs: int) -> list[Row]:
-    """Measure the time from a request to the first event of its run, made by the server that is asked and by another."""
+    """Measure the time from a request to the first event of its run, made by the same server and by another."""
     what = "from the request to the first event of a background run"
     rows = []
     with ExitStack() as stack:

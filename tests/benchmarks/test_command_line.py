@@ -44,7 +44,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, Options]]:
         (["--rounds=-3"], "argument --rounds: must be a whole number, at least 1 (got '-3')"),
         (["--rounds", "few"], "argument --rounds: must be a whole number, at least 1 (got 'few')"),
         (["--only", "nothing"], "invalid choice: 'nothing'"),
-        (["--only", "attacks", "--rounds", "1"], "argument --rounds: is for gateway, http, growth; add --only gateway"),
+        (["--only", "attacks", "--rounds", "1"], "argument --rounds: is for gateway, http, background, growth"),
         (["--seconds", "60"], "argument --seconds: is for endurance, everything; add --only endurance, or --full"),
         (["--only", "http", "--plot", "images"], "argument --plot: is for growth; add --only growth, or --full"),
     ],

@@ -201,6 +201,24 @@ async def test_whoever_lost_the_epoch_writes_nothing_more(store: ResponseStore) 
     assert await store.events(TENANT, "resp_1") == []
 
 
+@pytest.mark.parametrize("count", [0, 1, 8, 40])
+async def test_an_update_is_stored_with_its_events_or_not_at_all(store: ResponseStore, count: int) -> None:
+    made = await stored(store, "resp_1")
+    events = [event(number) for number in range(count)]
+    await store.update(replace(made, status="in_progress"), events=events)
+    claimed = await store.claim(TENANT, "resp_1")
+    assert claimed == replace(made, status="in_progress", epoch=1)
+    late = [event(number + count) for number in range(count)]
+    with pytest.raises(FencedError):
+        await store.update(replace(made, status="completed"), entries=[entry("msg_2")], start=0, events=late)
+    if count:
+        with pytest.raises(ConflictError):
+            await store.update(replace(claimed, status="completed"), events=events)
+    assert await store.get(TENANT, "resp_1") == claimed
+    assert await store.journal(TENANT, "resp_1") == [entry("msg_resp_1")]
+    assert await store.events(TENANT, "resp_1") == events
+
+
 async def test_an_epoch_that_is_yet_to_come_is_refused_too(store: ResponseStore) -> None:
     await stored(store, "resp_1")
     with pytest.raises(FencedError):

@@ -61,8 +61,21 @@ def translated(sql: str) -> tuple[str, tuple[str, ...]]:
 def joined(inserts: tuple[tuple[str, int], ...]) -> str:
     """Return one statement that does several inserts, each of a number of rows."""
     *first, last = (for_rows(statement, count) for statement, count in inserts)
-    parts = ", ".join(f"part_{number} AS ({statement})" for number, statement in enumerate(first))
-    return f"WITH {parts} {last}" if parts else last
+    return f"WITH {_parts(first)} {last}" if first else last
+
+
+@lru_cache
+def changing(update: str, inserts: tuple[tuple[str, int], ...]) -> str:
+    """Return one statement that updates a row and does inserts; if there is no such row, it divides by zero.
+
+    It fails then, so that nothing is done: to refuse a statement there is no other way in SQL.
+    """
+    parts = _parts([f"{update} RETURNING 1", *(for_rows(statement, count) for statement, count in inserts)])
+    return f"WITH {parts} SELECT 1 / count(*) FROM part_0"  # noqa: S608
+
+
+def _parts(statements: Sequence[str]) -> str:
+    return ", ".join(f"part_{number} AS ({statement})" for number, statement in enumerate(statements))
 
 
 class PostgresDatabase(Database):

@@ -10,6 +10,7 @@ from itertools import chain
 from queue import Empty
 from typing import Any, Self, TypeVar
 
+import psycopg
 from typing_extensions import override
 
 from antwort.concurrency.peers import Letters
@@ -17,16 +18,18 @@ from antwort.config.defaults import STORAGE
 from antwort.storage.postgres.connection import PostgresAddress, TimeLimits, config_errors, connect
 from antwort.storage.postgres.letters import PostgresLetters
 from antwort.storage.postgres.maintenance import prepare
-from antwort.storage.postgres.session import Outage, PostgresSession, PostgresWork, joined
+from antwort.storage.postgres.session import Outage, PostgresSession, PostgresWork, changing, joined
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
 from antwort.storage.sql.database import (
     FEW,
+    Change,
     Database,
     DatabaseJob,
     Insert,
     Row,
     Threads,
     Transaction,
+    change_all,
     hand_back,
     insert_all,
     reads,
@@ -172,6 +175,22 @@ class _Writer(_Side):
         statement = joined(counts)
         values = tuple(chain.from_iterable(row for _, rows in inserts for row in rows))
         return self._threads.write(lambda database: _execute(database, statement, values), key, is_statement=True)
+
+    def change(self, change: Change, key: str, /) -> asyncio.Future[None]:
+        """Change little with one statement."""
+        counts = tuple((statement, len(rows)) for statement, rows in change.inserts if rows)
+        if sum(count for _, count in counts) > FEW:
+            return self._threads.write(lambda database: change_all(database, change), key)
+        statement = changing(change.statement, counts)
+        values = (*change.values, *chain.from_iterable(row for _, rows in change.inserts for row in rows))
+
+        def changed(database: Database) -> None:
+            try:
+                database.execute(statement, values)
+            except psycopg.errors.DivisionByZero:
+                raise change.refused from None
+
+        return self._threads.write(changed, key, is_statement=True)
 
 
 def _execute(database: Database, statement: str, values: Row) -> None:

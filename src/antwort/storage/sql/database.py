@@ -16,7 +16,7 @@ from contextlib import contextmanager, suppress
 from functools import lru_cache
 from itertools import chain
 from queue import SimpleQueue
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from antwort.concurrency.undisturbed import undisturbed
 from antwort.errors import ServiceUnavailableError
@@ -78,6 +78,16 @@ class ReadRunner(Protocol):
         """Do what waits, then close the connections."""
 
 
+class Change(NamedTuple):
+    """An update of one row, and inserts that are done if there was such a row."""
+
+    statement: str
+    values: Row
+    inserts: Sequence[Insert]
+    refused: Exception
+    """What is raised if there was none."""
+
+
 class WriteRunner(Protocol):
     """Owns connections that write."""
 
@@ -97,8 +107,18 @@ class WriteRunner(Protocol):
         None of its statements may depend on what another one has inserted, but for foreign keys.
         """
 
+    def change(self, change: Change, key: str, /) -> Awaitable[None]:
+        """Do a change, which can be repeated: if it is small, in one statement if there is a way."""
+
     async def close(self) -> None:
         """Do what waits, then close the connections."""
+
+
+def change_all(database: Database, change: Change) -> None:
+    """Do a change, one statement after the other."""
+    if database.execute(change.statement, change.values).rowcount == 0:
+        raise change.refused
+    insert_all(database, change.inserts)
 
 
 def insert_all(database: Database, inserts: Sequence[Insert]) -> None:

@@ -28,10 +28,12 @@ from antwort.storage.base import (
 from antwort.storage.sql.conversations import add_items, find_item
 from antwort.storage.sql.database import (
     LOCK,
+    Change,
     Database,
     Insert,
     Row,
     Transactions,
+    change_all,
     deletes,
     insert_all,
     reads,
@@ -256,19 +258,27 @@ class ResponseStore(Transactions):
         before: its end may be stored again, and is said once. One that is not to be stored was written now.
         """
         unstored_at = None if record.unstored_at is None else int(time.time())
-        await self._update(
-            record.tenant,
-            record.id,
-            record.epoch,
-            change=(record.status, body_text(record.body), object_text(record.extra), record.parked, unstored_at),
-            entries=[
-                *entry_rows(record.tenant, record.id, entries, start),
-                *_rows_again(record.tenant, record.id, again),
+        change = (record.status, body_text(record.body), object_text(record.extra), record.parked, unstored_at)
+        update = Change(
+            _UPDATE_RESPONSE,
+            (*change, record.id, record.tenant, record.epoch),
+            [
+                (
+                    _PUT_ENTRY,
+                    [
+                        *entry_rows(record.tenant, record.id, entries, start),
+                        *_rows_again(record.tenant, record.id, again),
+                    ],
+                ),
+                (_INSERT_EVENT, event_rows(record.tenant, record.id, events)),
             ],
-            events=event_rows(record.tenant, record.id, events),
-            said=_said_rows(record, said),
-            questions=asked_rows(questions),
+            _fenced(record.id, record.epoch),
         )
+        said_rows = _said_rows(record, said)
+        if said_rows or questions:
+            await self._update(record.tenant, record.id, update, said=said_rows, questions=asked_rows(questions))
+        else:
+            await undisturbed(self._writer.change(update, record.id))
 
     @writes
     def _update(
@@ -276,20 +286,15 @@ class ResponseStore(Transactions):
         database: Database,
         tenant: str,
         response_id: str,
-        epoch: int,
+        change: Change,
         *,
-        change: Row,
-        entries: Sequence[Row],
-        events: Sequence[Row],
         said: Sequence[Row],
         questions: Sequence[Row],
     ) -> None:
         if said:
             row = database.execute(_STATUS, (response_id, tenant)).fetchone()
             said = said if row is not None and row[0] in ACTIVE else ()
-        if database.execute(_UPDATE_RESPONSE, (*change, response_id, tenant, epoch)).rowcount == 0:
-            raise _fenced(response_id, epoch)
-        _put(database, entries, events)
+        change_all(database, change)
         _say(database, tenant, said)
         ask(database, questions)
 

@@ -17,12 +17,14 @@ from antwort.errors import ConflictError
 from antwort.storage.base import StoreFullError, StoreUnavailableError
 from antwort.storage.schema.revisions import MIGRATIONS, Migrations
 from antwort.storage.sql.database import (
+    Change,
     Database,
     DatabaseJob,
     Insert,
     ReadRunner,
     Threads,
     Transaction,
+    change_all,
     hand_back,
     insert_all,
     reads,
@@ -152,6 +154,10 @@ class SqliteWriter(_SqliteThreads):
     def insert(self, inserts: Sequence[Insert], key: str, /) -> asyncio.Future[None]:
         """Queue a transaction that only inserts."""
         return self.run(lambda database: insert_all(database, inserts), key)
+
+    def change(self, change: Change, key: str, /) -> asyncio.Future[None]:
+        """Queue a change."""
+        return self.run(lambda database: change_all(database, change), key)
 
     @override
     async def close(self) -> None:
