@@ -54,7 +54,7 @@ from antwort.functions.provider import Services, Signer, Workplace, WorksApart
 from antwort.functions.registry import Factory
 from antwort.functions.switches import Switches
 from antwort.observability import AuditLog, LoopWatchdog, Metrics, MetricsPage, Redactor, tracer
-from antwort.observability.metrics import measure_queues
+from antwort.observability.metrics import measure_queues, measure_runs
 from antwort.outbound import Outbound
 from antwort.runs.limits import TenantLimits
 from antwort.runs.local import LocalRuns
@@ -63,11 +63,13 @@ from antwort.runs.workers import Sharing, WorkerWatch
 from antwort.sandbox import Sandbox, SandboxRules
 from antwort.sandbox.mounts import MountSpace
 from antwort.server import Parts, build_asgi, build_websockets
+from antwort.server.batches import BatchRunner
 from antwort.server.gate import BodyBudget
 from antwort.server.observation import Refusals
 from antwort.server.readiness import ServerState, refuse_unstarted
 from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import OWN_RECORDS, Questions, StoreUnavailableError
+from antwort.storage.batches import Batches
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.identities import WorkerIdentities
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
@@ -373,8 +375,14 @@ class Antwort:
             letters=self._letters,
             works=self.config.server.with_worker,
         )
-        self._measure_runs()
+        self.runs.on_takeover = measure_runs(
+            self.metrics, lambda: self.runs.active, lambda: self.runs.waiting, lambda: self.runs.workers
+        )
         self.registry.bind(self.values.of, self.runs.agents.of)
+        batches = Batches(store.records(OWN_RECORDS))
+        self._batches = BatchRunner(
+            self.config.engine, batches, self.files.read, self.files.create, self.router.resolve
+        )
         parts = self._parts()
         self._http, self._websockets = build_asgi(parts), build_websockets(parts)
         self._peers.open()
@@ -420,19 +428,6 @@ class Antwort:
         digest = hashlib.scrypt(key.get_secret_value().encode(), salt=b"antwort sharing", n=2**14, r=8, p=1, dklen=16)
         return Sharing(local, {"encryption.key": digest.hex()})
 
-    def _measure_runs(self) -> None:
-        states = self.metrics.gauge(
-            "antwort_background_responses",
-            "Background responses that this worker works on, and those of the database that wait for a worker.",
-            ["state"],
-        )
-        states.labels("active").set_function(lambda: self.runs.active)
-        states.labels("waiting").set_function(lambda: self.runs.waiting)
-        workers = "Workers on the database that are alive, this one included."
-        self.metrics.gauge("antwort_live_workers", workers).set_function(lambda: self.runs.workers)
-        taken = "Background responses that were taken up because nobody worked on them any more."
-        self.runs.on_takeover = self.metrics.counter("antwort_takeovers_total", taken).inc
-
     def _new_engine(self, store: Store, sealer: Sealer) -> Engine:
         return Engine.build(
             executors=[self.registry, *self._executors],
@@ -461,6 +456,7 @@ class Antwort:
         )
         for sweeper in self._sweepers:
             sweeper.start(self._leads)
+        self._batches.start()
 
     @contextlib.asynccontextmanager
     async def providers_only(self, *, rehearsal: bool) -> AsyncIterator[None]:
@@ -595,6 +591,7 @@ class Antwort:
             redactor=self.redactor,
             switches=self.switches,
             loaded=lambda: replace(self.loaded, config=self.config),
+            batches=self._batches,
             bodies=BodyBudget(max(server.max_bodies_bytes, server.max_body_bytes)),
         )
 
@@ -619,6 +616,7 @@ class Antwort:
         closing = Closing(CLOSING)
         if started:
             await closing.close("background responses", self.runs.close())
+            await closing.close("batches", self._batches.close())
             await closing.close("the sweeps", _all(sweeper.close() for sweeper in self._sweepers))
         await closing.close("providers that start", self.asleep.close())
         await closing.close("providers", self.registry.close(), own_limit=True)

@@ -132,6 +132,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             },
             "prices": {},
             "deadline": 3600.0,
+            "parallel_batch_requests": 4,
             "parallel_calls": 16,
             "parallel_recoveries": 16,
             "parallel_runs": 100,

@@ -13,6 +13,7 @@ from tests.http.sdk import Served, served
 from antwort.concurrency.threads import WorkerThreads
 from antwort.config import ApiKeyConfig, AuthConfig
 from antwort.context import Context
+from antwort.server.batches import BatchRunner
 from antwort.testing import fail, turn
 from antwort.types import JSON
 from antwort.web.routes import Route
@@ -99,6 +100,14 @@ class Session:
         self.ask("DELETE /v1/conversations/{conversation_id}/items/{item_id}", **item)
         self.ask("DELETE /v1/conversations/{conversation_id}", **one)
         self.ask_prompts()
+        self.ask_batches()
+
+    def ask_batches(self) -> None:
+        asked = {"input_file_id": "file-no", "endpoint": "/v1/responses", "completion_window": "24h"}
+        batch = self.ask("POST /v1/batches", asked)["id"]
+        self.ask("GET /v1/batches")
+        self.ask("POST /v1/batches/{batch_id}/cancel", batch_id=batch)
+        self.ask("GET /v1/batches/{batch_id}", batch_id=batch)
 
     def ask_prompts(self) -> None:
         prompt, one_prompt = {"template": "Be {{manner}}."}, "/v1/prompts/{prompt_id}"
@@ -143,6 +152,7 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
         return result
 
     monkeypatch.setattr(Route, "call", recorded)
+    monkeypatch.setattr(BatchRunner, "_look_at", lambda *_: None)  # one that is over cannot be cancelled
     with served(tmp_path, [*["Hello."] * 4, turn(error=fail(400, "No.")), "Hello."], functions=[double]) as stage:
         session = Session(stage)
         session.ask_all()

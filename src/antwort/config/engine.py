@@ -252,6 +252,9 @@ class EngineConfig(Settings):
 
     max_turns: PositiveInt = Field(default=50, description="Model turns in one response.")
     deadline: Duration | None = Field(default=3600.0, description="Time a response may take.")
+    parallel_batch_requests: PositiveInt = Field(
+        default=4, description="Requests of batches that a server has under way; those of clients do not wait for them."
+    )
     parallel_calls: PositiveInt = Field(default=16, description="Function calls of one turn that run at the same time.")
     parallel_recoveries: PositiveInt = Field(
         default=16, description="Background responses left unfinished that a start takes up at the same time."

@@ -26,6 +26,8 @@ RESPONSES_WRITE = "responses:write"
 RUNS_READ = "runs:read"
 TRACES_READ = "traces:read"
 TRACES_WRITE = "traces:write"
+BATCHES_READ = "batches:read"
+BATCHES_WRITE = "batches:write"
 PROMPTS_READ = "prompts:read"
 PROMPTS_WRITE = "prompts:write"
 CONVERSATIONS_READ = "conversations:read"
@@ -45,6 +47,8 @@ OWN_SCOPES: Mapping[str, str] = {
     CONVERSATIONS_WRITE: "create, change and delete conversations, and add to them",
     PROMPTS_READ: "look at prompts, and use them in responses",
     PROMPTS_WRITE: "create, change and delete prompts",
+    BATCHES_READ: "look at batches",
+    BATCHES_WRITE: "create and cancel batches, whose requests have the other scopes of the credential",
     FUNCTIONS_CALL: "let models call the functions of the server, and list them",
     METRICS: "read the metrics, where they are protected",
     ADMIN: "see how the server is set up, and the API keys of the tenant",

@@ -3,7 +3,7 @@
 import logging
 import platform
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from typing import TypeVar
 
@@ -251,6 +251,23 @@ def measure_queues(metrics: Metrics, queues: Queues) -> None:
     queues.on_new = measure
     for queue in queues.by_name.values():
         measure(queue)
+
+
+def measure_runs(
+    metrics: Metrics, active: Callable[[], int], waiting: Callable[[], int], workers: Callable[[], int]
+) -> Callable[[], None]:
+    """Show how many background runs there are, and who is there for them; return what counts one that was taken up."""
+    states = metrics.gauge(
+        "antwort_background_responses",
+        "Background responses that this worker works on, and those of the database that wait for a worker.",
+        ["state"],
+    )
+    states.labels("active").set_function(active)
+    states.labels("waiting").set_function(waiting)
+    alive = "Workers on the database that are alive, this one included."
+    metrics.gauge("antwort_live_workers", alive).set_function(workers)
+    taken = "Background responses that were taken up because nobody worked on them any more."
+    return metrics.counter("antwort_takeovers_total", taken).inc
 
 
 # --- the page of metrics of a server, whichever of its workers is asked for it ---------------------------------------

@@ -16,6 +16,7 @@ from antwort.functions.switches import Switches
 from antwort.observability import Metrics, MetricsPage, Redactor
 from antwort.runs.local import LocalRuns
 from antwort.server.api.administration import AdministrationEndpoints
+from antwort.server.api.batches import BatchEndpoints
 from antwort.server.api.client_traces import ClientTraceEndpoints
 from antwort.server.api.conversations import ConversationEndpoints
 from antwort.server.api.endpoints import ModelEndpoints, ServerEndpoints
@@ -26,6 +27,7 @@ from antwort.server.api.responses import ResponseEndpoints
 from antwort.server.api.run_stories import RunReader
 from antwort.server.api.runs import RunEndpoints
 from antwort.server.api.traces import TraceEndpoints
+from antwort.server.batches import BatchRunner
 from antwort.server.console import ConsolePages
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
@@ -61,6 +63,7 @@ class Parts(Struct, frozen=True):
     switches: Switches
     loaded: Callable[[], LoadedConfig]
     """Gives the configuration that is in force, with where it was given."""
+    batches: BatchRunner
 
 
 def build_asgi(parts: Parts) -> ASGIApp:
@@ -83,7 +86,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         routes, public = [*console.routes(), *routes], public | console.public
     parts.registry.reserve(routes)
 
-    router = Router(routes, parts.registry.http_handler(), parts.absent)
+    router = parts.batches.api = Router(routes, parts.registry.http_handler(), parts.absent)
     bodies = BodyLimit(
         server.max_body_bytes,
         parts.bodies,
@@ -111,6 +114,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
         *RunEndpoints(engine, parts.runs).routes(),
         *TraceEndpoints(engine, reader, parts.runs).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),
+        *BatchEndpoints(parts.batches, parts.runs.limits).routes(),
         *PromptEndpoints(engine.prompts, parts.runs.limits).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),

@@ -300,6 +300,44 @@ COMPACT = (
     ),
 )
 
+_BATCH: JSON = {
+    "id": "batch_0a51c7",
+    "object": "batch",
+    "endpoint": "/v1/responses",
+    "errors": None,
+    "input_file_id": "file-51ac9e",
+    "completion_window": "24h",
+    "status": "completed",
+    "output_file_id": "file-77b0d1",
+    "error_file_id": None,
+    "created_at": _TIME,
+    "in_progress_at": _TIME + 1,
+    "expires_at": _TIME + 86_400,
+    "finalizing_at": _TIME + 60,
+    "completed_at": _TIME + 61,
+    "failed_at": None,
+    "expired_at": None,
+    "cancelling_at": None,
+    "cancelled_at": None,
+    "request_counts": {"total": 2, "completed": 2, "failed": 0},
+    "metadata": {"night": "12"},
+}
+_NO_TIMES: JSON = {"output_file_id": None, "finalizing_at": None, "completed_at": None}
+_NEW_BATCH: JSON = {
+    **_BATCH,
+    **_NO_TIMES,
+    "status": "validating",
+    "in_progress_at": None,
+    "request_counts": {"total": 0, "completed": 0, "failed": 0},
+}
+_ASKED: JSON = {"input_file_id": "file-51ac9e", "endpoint": "/v1/responses", "completion_window": "24h"}
+_OF_BATCH = {"batch_id": _BATCH["id"]}
+CREATE_BATCH = (Example(_NEW_BATCH, body={**_ASKED, "metadata": {"night": "12"}}),)
+LIST_BATCHES = (Example(_page(_BATCH), parameters={"limit": 20}),)
+RETRIEVE_BATCH = (Example(_BATCH, parameters=_OF_BATCH),)
+CANCEL_BATCH = (
+    Example({**_BATCH, **_NO_TIMES, "status": "cancelling", "cancelling_at": _TIME + 9}, parameters=_OF_BATCH),
+)
 _PROMPT_TEXT = "You help customers of {{shop}}."
 
 

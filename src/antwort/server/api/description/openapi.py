@@ -230,6 +230,7 @@ _TAGS = {
     "responses": "Create responses, and work with those that are stored.",
     "runs": "Background responses as work: how far they are, their agents and calls, second tries.",
     "traces": "What agents that run elsewhere have done, as they tell it.",
+    "batches": "Many requests in a file, and their answers in another.",
     "prompts": "Texts with places for variables, in versions, that requests name.",
     "messages": "Anthropic's Messages: responses, asked for and told in its words.",
     "conversations": "Items that responses continue, under one id.",

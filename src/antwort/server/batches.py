@@ -1,0 +1,536 @@
+"""The work on batches: each request of a file goes where a client's would go, one server works on a batch at a time."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing
+from typing import Any
+
+import msgspec
+from msgspec import Struct, field
+from starlette.types import ASGIApp, Message
+
+from antwort.concurrency.backoff import Backoff
+from antwort.concurrency.contained_tasks import end_tasks
+from antwort.config import EngineConfig
+from antwort.context import Context
+from antwort.errors import APIError, NotFoundError
+from antwort.observability import bind_log_context
+from antwort.storage.base import FileRecord, StoreUnavailableError
+from antwort.storage.batches import OVER, Batch, BatchError, BatchErrors, Batches, OpenBatch
+from antwort.types import JSON
+from antwort.web.answers import as_api_error
+from antwort.web.requests import CONTEXT, REQUEST_ID
+from antwort.wire.ids import new_id
+
+logger = logging.getLogger(__name__)
+
+ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/embeddings")
+_REQUIRED = {"custom_id": str, "method": str, "url": str, "body": dict}
+_MOST_ERRORS = 100
+_LONGEST_NAME = 512
+_MAY_PASS = {429, 502, 503, 504}
+"""What is tried again: the model server is busy, or away."""
+_TRIES = 6
+_FAILED = 400
+_MOST_WORKS = 16
+"""Batches that a server works on at a time."""
+_CLOSE_TIMEOUT = 5.0
+
+ReadFile = Callable[[str, str], Awaitable[AsyncIterator[bytes]]]
+"""Returns the content of a tenant's file, by its id; raises a NotFoundError if there is none."""
+CreateFile = Callable[[str, str, str, AsyncIterator[bytes]], Awaitable[FileRecord]]
+"""Keeps a file of a tenant, with a name and a purpose."""
+CheckModel = Callable[[str], Awaitable[object]]
+"""Raises a NotFoundError for a model that cannot be anywhere."""
+
+
+class BatchLimits(Struct, frozen=True):
+    """How much is done at a time, and how long somebody may be silent."""
+
+    parallel: int = 4
+    """Requests of all batches that a server has under way."""
+    lines: int = 50_000
+    line_bytes: int = 4 << 20
+    every: float = 2.0
+    """Seconds between two looks for batches, and between two signs of life."""
+    lease: float = 10.0
+    """Seconds without a sign of life after which a batch is taken over."""
+
+
+class _Line(Struct, frozen=True):
+    """A request of a batch."""
+
+    number: int
+    custom_id: str
+    body: JSON
+
+
+class _Sight(Struct):
+    """What was seen of a batch that another server works on: no clock of that server counts."""
+
+    version: int
+    since: float
+
+
+class _TakenOverError(Exception):
+    """Another server works on a batch."""
+
+
+class BatchRunner:
+    """Works on batches, also on those that a server has left which is gone."""
+
+    def __init__(
+        self,
+        settings: EngineConfig,
+        batches: Batches,
+        read_file: ReadFile,
+        create_file: CreateFile,
+        check_model: CheckModel,
+    ) -> None:
+        lease = settings.takeover_after
+        self.batches = batches
+        self.read_file, self.create_file = read_file, create_file
+        self.limits = BatchLimits(settings.parallel_batch_requests, every=min(2.0, lease / 5), lease=lease)
+        self.api: ASGIApp | None = None
+        """Where the requests go."""
+        self._check_model = check_model
+        self._slots = asyncio.Semaphore(self.limits.parallel)
+        self._sights: dict[str, _Sight] = {}
+        self._works: dict[str, BatchWork] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._woken = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to look for batches."""
+        self._task = asyncio.get_running_loop().create_task(self._run(), name="the work on batches")
+
+    async def close(self) -> None:
+        """Leave all batches to other servers, or to the next start."""
+        tasks = [*self._tasks, *([] if self._task is None else [self._task])]
+        for name in await end_tasks(tasks, _CLOSE_TIMEOUT):
+            logger.warning("%s does not end; it is left behind", name)
+
+    def wake(self, batch: Batch) -> None:
+        """Look at once: there is a batch, or one was changed."""
+        if (work := self._works.get(batch.id)) is not None:
+            work.note(batch)
+        self._woken.set()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                for batch in await self.batches.unfinished():
+                    self._look_at(batch)
+            except StoreUnavailableError as error:
+                logger.warning("nobody looks for batches now: %s", error.message)
+            self._woken.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._woken.wait(), self.limits.every)
+
+    def _look_at(self, batch: OpenBatch) -> None:
+        """Work on a batch if nobody else does: if its owner has given no sign of life for long enough."""
+        if batch.id in self._works or self.api is None or len(self._works) >= _MOST_WORKS:
+            return
+        now, version = time.monotonic(), batch.kept.version
+        seen = self._sights.get(batch.id)
+        if seen is None or seen.version != version:
+            seen = self._sights[batch.id] = _Sight(version, now)
+        if version <= 1 or now - seen.since >= self.limits.lease:  # at first nobody has it
+            del self._sights[batch.id]
+            work = BatchWork(self, batch, self._slots, self._check_model, self.api)
+            task = asyncio.get_running_loop().create_task(self._to_end(work), name=f"batch {batch.id}")
+            self._works[batch.id] = work
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _to_end(self, work: "BatchWork") -> None:
+        try:
+            await work.run()
+        except _TakenOverError:
+            logger.info("another server works on batch %s", work.open.id)
+        except StoreUnavailableError as error:
+            logger.warning("batch %s is left for now: %s", work.open.id, error.message)
+        except Exception:
+            logger.exception("batch %s is left for now", work.open.id)
+        finally:
+            del self._works[work.open.id]
+
+
+class BatchWork:
+    """The work of one server on one batch, from wherever it is to its end."""
+
+    def __init__(
+        self, runner: BatchRunner, batch: OpenBatch, slots: asyncio.Semaphore, check_model: CheckModel, api: ASGIApp
+    ) -> None:
+        self.open = batch
+        self._batches, self._runner, self._limits = runner.batches, runner, runner.limits
+        self._slots = slots
+        self._check_model = check_model
+        self._api = api
+        self._backoff = Backoff(1.0, 60.0, 0.5)
+        self._work: asyncio.Task[Any] | None = None
+        self._batch: Batch | None = None
+        self._done: dict[int, bool] = {}
+        self._lost = False
+
+    def note(self, batch: Batch) -> None:
+        """Take note of how the batch is now: somebody has changed it."""
+        self._batch = batch
+
+    async def run(self) -> None:
+        """Bring the batch to its end."""
+        await self._hold()
+        loop = asyncio.get_running_loop()
+        self._work = loop.create_task(self._bring_to_end(), name=f"{self.open.id}: its requests")
+        beats = loop.create_task(self._beat(self._work), name=f"{self.open.id}: signs of life")
+        try:
+            await self._work
+        except asyncio.CancelledError:
+            if self._lost:
+                raise _TakenOverError from None
+            raise
+        finally:
+            await end_tasks([self._work, beats], _CLOSE_TIMEOUT)
+
+    async def _hold(self) -> None:
+        if not await self._batches.hold(self.open):
+            raise _TakenOverError
+
+    async def _beat(self, work: asyncio.Task[Any]) -> None:
+        """Say again and again that somebody is at work; stop the work if somebody else is."""
+        while True:
+            await asyncio.sleep(self._limits.every)
+            try:
+                await self._hold()
+                if self._batch is not None and self._batch.status == "in_progress":
+                    await self._note_progress()
+            except StoreUnavailableError:
+                continue  # if it lasts, somebody else takes the batch over
+            except _TakenOverError:
+                self._lost = True
+                work.cancel()
+                return
+
+    # --- from one status to the next ----------------------------------------------------------------------------------
+
+    async def _bring_to_end(self) -> None:
+        tenant, name = self.open.tenant, self.open.id
+        try:
+            batch = self._batch = await self._batches.get(tenant, name)
+        except NotFoundError:  # its making was broken off
+            await self._batches.close(self.open)
+            return
+        if batch.status in OVER:
+            await self._batches.close(self.open)
+            return
+        total, errors = await self._validated(batch)
+        if not errors:
+            await self._change(lambda known: _begin(known, total))
+            self._done = await self._batches.answered(tenant, name)
+            try:
+                await self._answer_all(batch)
+            except* NotFoundError as error:
+                errors = [_no_file(error.exceptions[0])]
+        if errors:
+            await self._change(lambda known: _fail(known, errors))
+            await self._batches.close(self.open)
+            return
+        await self._finish(total)
+
+    async def _change(self, change: Callable[[Batch], None]) -> Batch:
+        if self._lost:
+            raise _TakenOverError
+        self._batch = await self._batches.change(self.open.tenant, self.open.id, change)
+        return self._batch
+
+    async def _note_progress(self) -> None:
+        fine = sum(self._done.values())
+        failed = len(self._done) - fine
+
+        def note(batch: Batch) -> None:
+            batch.request_counts.completed, batch.request_counts.failed = fine, failed
+
+        await self._change(note)
+
+    # --- the file of requests -----------------------------------------------------------------------------------------
+
+    async def _validated(self, batch: Batch) -> tuple[int, list[BatchError]]:
+        """Return how many requests a file has, or what is wrong with them."""
+        reader = _LineReader(batch.endpoint, self._check_model, self._limits)
+        try:
+            async with aclosing(self._lines(batch)) as lines:
+                async for line in lines:
+                    await reader.take(line)
+                    if reader.is_full:
+                        break
+        except NotFoundError as error:
+            return 0, [_no_file(error)]
+        if not reader.names and not reader.errors:
+            reader.errors.append(BatchError("empty_file", "The file has no requests.", param="input_file_id"))
+        return len(reader.names), reader.errors
+
+    async def _lines(self, batch: Batch) -> AsyncGenerator[bytes, None]:
+        """Yield the lines of the file, each no longer than it may be and a little more."""
+        left = b""
+        async for piece in await self._runner.read_file(self.open.tenant, batch.input_file_id):
+            *lines, left = (left + piece).split(b"\n")
+            for line in lines:
+                yield line
+            if len(left) > self._limits.line_bytes:
+                break
+        yield left
+
+    async def _requests(self, batch: Batch) -> AsyncGenerator[_Line, None]:
+        """Yield the requests without an answer of a file that was found to be right."""
+        number = 0
+        async with aclosing(self._lines(batch)) as lines:
+            async for line in lines:
+                number += 1
+                if line.strip() and number not in self._done:
+                    found = msgspec.json.decode(line)
+                    yield _Line(number, found["custom_id"], found["body"])
+
+    # --- answering ----------------------------------------------------------------------------------------------------
+
+    async def _answer_all(self, batch: Batch) -> None:
+        taking = asyncio.Lock()
+        async with aclosing(self._requests(batch)) as requests:
+
+            async def answer_some() -> None:
+                while True:
+                    async with taking:
+                        line = await anext(requests, None)
+                    if line is None:
+                        return
+                    await self._answer(line)
+
+            async with asyncio.TaskGroup() as group:
+                for _ in range(self._limits.parallel):
+                    group.create_task(answer_some())
+
+    async def _answer(self, line: _Line) -> None:
+        """Make a request, unless the batch is over, and keep what came of it."""
+        tries = 0
+        while (why := self._why_over()) is None:
+            async with self._slots:
+                request_id = new_id("req")
+                status, body = await self._asked(line, request_id)
+            tries += 1
+            if status not in _MAY_PASS or tries >= _TRIES:
+                response = {"status_code": status, "request_id": request_id, "body": body}
+                await self._keep(line, _answer_to(line, response=response), fine=status < _FAILED)
+                return
+            await asyncio.sleep(self._backoff.pause(tries - 1))
+        code, message = why
+        await self._keep(line, _answer_to(line, error={"code": code, "message": message}), fine=False)
+
+    def _why_over(self) -> tuple[str, str] | None:
+        """Return why no request is made any more; None if they are."""
+        batch = self._batch
+        if batch is None or batch.status == "cancelling":
+            return "batch_cancelled", "The batch was cancelled before this request was made."
+        if batch.expires_at is not None and time.time() >= batch.expires_at:
+            return "batch_expired", "The batch had expired before this request was made."
+        return None
+
+    async def _keep(self, line: _Line, answer: JSON, *, fine: bool) -> None:
+        if self._lost:
+            raise _TakenOverError
+        await self._batches.answer(self.open.tenant, self.open.id, line.number, answer, fine=fine)
+        self._done[line.number] = fine
+
+    async def _asked(self, line: _Line, request_id: str) -> tuple[int, JSON]:
+        """Make a request as a client would, with the rights of whoever has made the batch."""
+        owner, url = self.open.owner, self._batch.endpoint if self._batch is not None else ""
+        ctx = Context(self.open.tenant, owner.subject, frozenset(owner.scopes), request_id=request_id)
+        body = msgspec.json.encode(line.body)
+        scope: dict[str, Any] = {
+            "type": "http",
+            "http_version": "1.1",
+            "method": "POST",
+            "scheme": "http",
+            "path": url,
+            "raw_path": url.encode(),
+            "root_path": "",
+            "query_string": b"",
+            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
+            "client": None,
+            "server": None,
+            CONTEXT: ctx,
+            REQUEST_ID: request_id,
+        }
+        exchange = _Answering(body)
+        with bind_log_context(request_id=request_id):
+            try:
+                if self._api is not None:
+                    await self._api(scope, exchange.receive, exchange.send)
+            except Exception as error:  # noqa: BLE001 - what is no refusal goes to the log
+                refusal = as_api_error(error, f"POST {url} of a batch", request_id)
+                return refusal.status, refusal.envelope()
+        return exchange.status, exchange.answer()
+
+    # --- the end ------------------------------------------------------------------------------------------------------
+
+    async def _finish(self, total: int) -> None:
+        await self._note_progress()
+        batch = await self._change(lambda known: known.enter("finalizing") if known.status == "in_progress" else None)
+        made = {fine: await self._file(batch, fine=fine) for fine in (True, False)}
+        expired = self._why_over() is not None and total > sum(self._done.values())
+
+        def end(known: Batch) -> None:
+            known.output_file_id, known.error_file_id = made[True], made[False]
+            known.enter("cancelled" if known.status == "cancelling" else "expired" if expired else "completed")
+
+        await self._change(end)
+        await self._batches.close(self.open)
+
+    async def _file(self, batch: Batch, *, fine: bool) -> str | None:
+        """Write the answers that are fine, or the others, into a file, if there are some."""
+        if not any(done is fine for done in self._done.values()):
+            return None
+        answers = self._batches.answers(self.open.tenant, batch.id, fine=fine)
+        name = f"{batch.id}_{'output' if fine else 'error'}.jsonl"
+        record = await self._runner.create_file(self.open.tenant, name, "batch_output", _encoded(answers))
+        return record.id
+
+
+def _fail(batch: Batch, errors: list[BatchError]) -> None:
+    if batch.status == "cancelling":
+        batch.enter("cancelled")
+        return
+    batch.errors = BatchErrors(data=errors)
+    batch.enter("failed")
+
+
+def _begin(batch: Batch, total: int) -> None:
+    batch.request_counts.total = total
+    if batch.status == "validating":
+        batch.enter("in_progress")
+
+
+def _answer_to(line: _Line, *, response: JSON | None = None, error: JSON | None = None) -> JSON:
+    return {"id": new_id("batch_req"), "custom_id": line.custom_id, "response": response, "error": error}
+
+
+def _no_file(error: BaseException) -> BatchError:
+    return BatchError("invalid_request", str(error), param="input_file_id")
+
+
+async def _encoded(answers: AsyncIterator[JSON]) -> AsyncIterator[bytes]:
+    async for answer in answers:
+        yield msgspec.json.encode(answer) + b"\n"
+
+
+class _LineReader:
+    """Reads the lines of a file of requests, and collects what is wrong with them."""
+
+    def __init__(self, endpoint: str, check_model: CheckModel, limits: BatchLimits) -> None:
+        self.names: set[str] = set()
+        self.errors: list[BatchError] = []
+        self._endpoint = endpoint
+        self._check_model = check_model
+        self._limits = limits
+        self._number = 0
+        self._models: dict[str, str | None] = {}
+        """What is wrong with models, by their names."""
+
+    @property
+    def is_full(self) -> bool:
+        """Whether nothing more need be read."""
+        return len(self.errors) >= _MOST_ERRORS or len(self.names) > self._limits.lines
+
+    async def take(self, line: bytes) -> None:
+        """Read a line."""
+        self._number += 1
+        if not line.strip():
+            return
+        if len(line) > self._limits.line_bytes:
+            self._refuse("invalid_request", f"The line has more than {self._limits.line_bytes:,} bytes.")
+            return
+        try:
+            found = msgspec.json.decode(line)
+        except (msgspec.DecodeError, RecursionError):
+            found = None
+        if not isinstance(found, dict):
+            self._refuse("invalid_json_line", "The line is not a JSON object.")
+            return
+        for name, kind in _REQUIRED.items():
+            if not isinstance(found.get(name), kind):
+                self._refuse("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
+                return
+        if (problem := self._problem(found)) is not None:
+            self._refuse(*problem)
+            return
+        model = found["body"].get("model")
+        if isinstance(model, str) and (wrong := await self._wrong_model(model)) is not None:
+            self._refuse("model_not_found", wrong, "body.model")
+            return
+        self.names.add(found["custom_id"])
+        if len(self.names) > self._limits.lines:
+            self._refuse("invalid_request", f"The file has more than {self._limits.lines:,} requests.")
+
+    def _problem(self, found: Mapping[str, Any]) -> list[str] | None:
+        """Return the code, message and parameter of what is wrong with a request, if something is."""
+        name, body = found["custom_id"], found["body"]
+        url = f"The URL is not {self._endpoint}, the endpoint of the batch."
+        length, twice = f"A custom_id has 1 to {_LONGEST_NAME} characters.", f"'{name[:64]}' names another line, too."
+        checks = [
+            (0 < len(name) <= _LONGEST_NAME, "invalid_request", length, "custom_id"),
+            (name not in self.names, "duplicate_custom_id", twice, "custom_id"),
+            (found["method"] == "POST", "invalid_request", "The method of a request is POST.", "method"),
+            (found["url"] == self._endpoint, "invalid_url", url, "url"),
+            (not body.get("stream"), "streaming_unsupported", "Requests of a batch cannot be streamed.", "body.stream"),
+            (
+                not body.get("background"),
+                "invalid_request",
+                "A batch is in the background as it is.",
+                "body.background",
+            ),
+        ]
+        return next((problem for is_right, *problem in checks if not is_right), None)
+
+    async def _wrong_model(self, model: str) -> str | None:
+        if model not in self._models:
+            self._models[model] = None
+            try:
+                await self._check_model(model)
+            except NotFoundError as error:
+                self._models[model] = error.message
+            except APIError:  # nobody can tell now; whoever makes the request will
+                pass
+        return self._models[model]
+
+    def _refuse(self, code: str, message: str, param: str | None = None) -> None:
+        self.errors.append(BatchError(code, message, self._number, param))
+
+
+class _Answering(Struct):
+    """A request and its answer, without a connection."""
+
+    body: bytes
+    status: int = 500
+    pieces: list[bytes] = field(default_factory=list)
+    is_read: bool = False
+
+    async def receive(self) -> Message:
+        """Return the body; whoever waits for more waits for a client that does not leave."""
+        if self.is_read:
+            await asyncio.Event().wait()
+        self.is_read = True
+        return {"type": "http.request", "body": self.body, "more_body": False}
+
+    async def send(self, message: Message) -> None:
+        """Take a part of the answer."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+        elif message["type"] == "http.response.body":
+            self.pieces.append(message.get("body", b""))
+
+    def answer(self) -> JSON:
+        """Return the body of the answer."""
+        found: JSON = msgspec.json.decode(b"".join(self.pieces) or b"{}")
+        return found

@@ -1,0 +1,89 @@
+"""Batches whose servers are killed: each line is answered once."""
+
+import json
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.runs.processes import ServerProcess
+from tests.runs.steady_model import steady_model
+
+from antwort.types import JSON
+
+FULL = "ANTWORT_TEST_FULL" in os.environ
+LINES = 10_000 if FULL else 400
+KILLS = 10 if FULL else 2
+SECTIONS: JSON = {"engine": {"takeover_after": 0.5, "parallel_batch_requests": 16}}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[str]:
+    with steady_model() as url:
+        yield url
+
+
+def test_lines_of_a_batch_are_answered_once_though_the_server_is_killed(model: str, tmp_path: Path) -> None:
+    draws = random.Random(20)
+    server = ServerProcess(tmp_path, model, providers={"files": {"enabled": True}}, sections=SECTIONS)
+    server.start()
+    try:
+        path = f"/v1/batches/{begun(server)}"
+        for kill in range(KILLS):
+            share = (kill + draws.random()) / (KILLS + 1)
+            until(server, path, lambda batch, share=share: done(batch) >= share * LINES)
+            server.kill()
+            server.start()
+        batch = until(server, path, lambda batch: batch["status"] == "completed")
+        counts = {"total": LINES, "completed": LINES, "failed": 0}
+        assert (batch["request_counts"], batch["error_file_id"]) == (counts, None)
+        content = ask(server, "GET", f"/v1/files/{batch['output_file_id']}/content").text
+        answers = [json.loads(line) for line in content.splitlines()]
+        assert Counter(answer["custom_id"] for answer in answers) == Counter(f"line-{n}" for n in range(LINES))
+        assert {answer["response"]["status_code"] for answer in answers} == {200}
+        assert len(ask(server, "GET", "/v1/files").json()["data"]) == 2
+    finally:
+        server.kill()
+
+
+def begun(server: ServerProcess) -> str:
+    lines = [
+        {
+            "custom_id": f"line-{n}",
+            "method": "POST",
+            "url": "/v1/responses",
+            "body": {"model": "steady", "input": f"plain-{n}"},
+        }
+        for n in range(LINES)
+    ]
+    content = "\n".join(map(json.dumps, lines)).encode()
+    file = ask(server, "POST", "/v1/files", files={"file": ("lines.jsonl", content)}, data={"purpose": "batch"}).json()
+    asked = {"input_file_id": file["id"], "endpoint": "/v1/responses", "completion_window": "24h"}
+    return str(ask(server, "POST", "/v1/batches", json=asked).json()["id"])
+
+
+def ask(server: ServerProcess, method: str, path: str, **options: object) -> httpx.Response:
+    found = httpx.request(method, f"{server.url}{path}", timeout=60, **options)  # type: ignore[arg-type]
+    assert found.status_code == 200, found.text
+    return found
+
+
+def done(batch: JSON) -> int:
+    counts = batch["request_counts"]
+    return int(counts["completed"]) + int(counts["failed"])
+
+
+def until(server: ServerProcess, path: str, enough: object) -> JSON:
+    end = time.monotonic() + (1200 if FULL else 240)
+    while True:
+        batch: JSON = ask(server, "GET", path).json()
+        assert callable(enough)
+        if enough(batch):
+            return batch
+        assert batch["status"] in {"validating", "in_progress", "finalizing"}, batch
+        assert time.monotonic() < end, batch
+        time.sleep(0.1)
