@@ -156,6 +156,11 @@ class LocalRuns:
         return not self._tasks and self._readers.none
 
     @property
+    def stopping(self) -> bool:
+        """Whether readers of runs that are not over have to go, because the server stops."""
+        return self._closing
+
+    @property
     def active(self) -> int:
         """How many runs this worker works on."""
         return len(self._tasks)
