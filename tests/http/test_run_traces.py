@@ -127,10 +127,27 @@ def test_a_run_goes_on_over_the_responses_that_bring_answers(tmp_path: Path) -> 
         assert traced(stage, second) == story
         [[asked]] = [one["calls"] for one in story["responses"][0]["turns"]]
         question = asked["question"]
+        assert (asked["state"], asked["status"], asked["output"]) == ("ended", "success", None)
         assert (question["kind"], question["status"], question["answered_by"]) == ("question", "answered", second)
         assert (question["asked"]["question"], question["answer"]) == ("Which colour?", {"text": "Blue."})
         assert text(story["responses"][1]["turns"][-1]) == "Blue it is."
         assert [one["id"] for one in traced(stage, later)["responses"]] == [later]
+
+
+def test_what_was_approved_by_the_next_response_waits_no_longer(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [turn(calls=[call("split", a=7)]), "It cannot be split."]
+    agents = {"boss": {"functions": ["split"], "approval": "always"}}
+    with served(tmp_path, steps, functions=[split], agents=agents) as stage:
+        asked = stage.request("POST", "/responses", json={"input": "Split!", "agent": "boss"}).json()
+        [request] = [item for item in asked["output"] if item["type"] == "mcp_approval_request"]
+        [waiting] = traced(stage, asked["id"])["responses"][0]["turns"][0]["calls"]
+        assert (waiting["state"], waiting["status"]) == ("waiting", None)
+        yes = [{"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}]
+        second = answered(stage, input=yes, previous_response_id=asked["id"], agent="boss")
+        story = traced(stage, second)
+        [first] = story["responses"][0]["turns"][0]["calls"]
+        assert (first["state"], first["status"], first["output"]) == ("ended", "error", None)
+        assert [(one["response_id"], one["message"]) for one in story["failures"]] == [(second, "7 cannot be split.")]
 
 
 def test_a_run_that_has_waited_says_how_long(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """`/v1/runs`: responses as work, without what was said in them; and their second tries."""
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,7 +10,7 @@ import pytest
 from pydantic import SecretStr
 from tests.http.sdk import Served, done, served
 
-from antwort.config import ApiKeyConfig, AuthConfig
+from antwort.config import ApiKeyConfig, AuthConfig, ObservabilityConfig
 from antwort.errors import FunctionError
 from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.testing import Gate, Turn, call, fail, turn
@@ -90,6 +91,7 @@ def test_runs_are_listed_by_what_they_are(tmp_path: Path) -> None:
         assert ids(listed(stage, failed=False)) == [tree, plain]
         assert ids(listed(stage, function="add")) == [tree]  # an agent below it has called it
         assert ids(listed(stage, function="split", status="completed")) == [broken]
+        assert ids(listed(stage, function="Split")) == ids(listed(stage, function="call_1")) == []
         assert ids(listed(stage, function="spl%")) == ids(listed(stage, function="s_lit")) == []
         assert ids(listed(stage, agent="nobody")) == []
         began = listed(stage)["data"][0]["created_at"]
@@ -110,7 +112,78 @@ def test_a_run_is_of_an_agent_only_if_that_agent_has_answered(tmp_path: Path) ->
         help_ = begun(stage, agent="boss_2", metadata={"agent": "boss"})
         assert ids(listed(stage, agent="boss")) == [lead]
         assert ids(listed(stage, agent="boss_2")) == [help_]
+        assert ids(listed(stage, agent="BOSS")) == []
         assert ids(listed(stage, agent="boss_")) == ids(listed(stage, agent='boss"}')) == []
+
+
+def test_what_failed_below_a_run_is_told_of_it(tmp_path: Path) -> None:
+    steps: list[Turn | str] = [
+        turn(calls=[call("spawn_agent", prompt="Split!")]),
+        turn(calls=[call("split", a=7)]),
+        "It cannot be split.",
+        "Nothing came of it.",
+        turn(calls=[call("spawn_agent", prompt="Hello!")]),
+        turn(error=fail(400, "No.")),
+        "It did not answer.",
+    ]
+    with served(tmp_path, steps, providers=[SubAgentsProvider()], functions=[split]) as stage:
+        first, second = begun(stage, tools=[SPAWN, SPLIT]), begun(stage, tools=[SPAWN])
+        assert ids(listed(stage, failed=True)) == [second, first]
+        assert ids(listed(stage, failed=False)) == []
+        found = {run["id"]: run for run in listed(stage)["data"]}
+        assert (found[first]["failed_calls"], found[first]["failed_agents"]) == (0, 1)
+        assert found[second]["failed_agents"] == 1
+        for name in (first, second):
+            shown = stage.request("GET", f"/runs/{name}").json()
+            assert (shown["status"], shown["failed_agents"]) == ("completed", 1)
+            assert shown["ended_at"] == shown["completed_at"]
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_one_whose_model_failed_before_it_began_is_among_those_that_failed(tmp_path: Path, *, stream: bool) -> None:
+    steps = [turn(error=fail(503, "Away.")), turn(error=fail(400, "No.")), turn(error=fail(503, "Away."))]
+    with served(tmp_path, steps, over_http=True) as stage:
+        body = {"model": "scripted", "input": "Hi", "stream": stream}
+        assert stage.request("POST", "/responses", json=body).status_code == 503
+        assert stage.request("POST", "/responses", json=body).status_code == 400  # the request's fault
+        assert stage.request("POST", "/responses", json={**body, "store": False}).status_code == 503
+        [run] = listed(stage, failed=True)["data"]
+        assert (run["status"], run["completed_at"]) == ("failed", None)
+        assert run["created_at"] <= run["ended_at"]
+        assert "Away." in run["error"]["message"]
+        told = stage.request("GET", f"/responses/{run['id']}/trace").json()
+        assert [(one["kind"], one["status"]) for one in told["failures"]] == [("turn", "error"), ("response", "failed")]
+
+
+def test_an_administrator_sees_the_runs_of_others_and_the_audit_log_is_told(tmp_path: Path) -> None:
+    keys = [
+        ApiKeyConfig(id=name, key=SecretStr(f"{name}-0123456789"), tenant=tenant, scopes=scopes)
+        for name, tenant, scopes in (
+            ("ada", "a", ["*"]),
+            ("operator", "ops", ["runs:read", "admin"]),
+            ("viewer", "ops", ["runs:read"]),
+        )
+    ]
+    audit = tmp_path / "audit.jsonl"
+    sections: JSON = {"auth": AuthConfig(api_keys=keys), "observability": ObservabilityConfig(audit_file=audit)}
+    with served(tmp_path, ["Hi."], **sections) as stage:
+        ada, operator, viewer = ({"authorization": f"Bearer {key.id}-0123456789"} for key in keys)
+        name = stage.request("POST", "/responses", json={"input": "Hi"}, headers=ada).json()["id"]
+        of_a = {"tenant": "a"}
+        found = stage.request("GET", "/runs", params=of_a, headers=operator)
+        assert ids(found.json()) == [name]
+        assert stage.request("GET", f"/runs/{name}", params=of_a, headers=operator).json()["id"] == name
+        assert ids(stage.request("GET", "/runs", headers=operator).json()) == []
+        assert stage.request("GET", f"/runs/{name}", headers=operator).status_code == 404
+        assert ids(stage.request("GET", "/runs", params={"tenant": "nobody"}, headers=operator).json()) == []
+        for path in ("/runs", f"/runs/{name}"):
+            refused = stage.request("GET", path, params=of_a, headers=viewer)
+            assert (refused.status_code, refused.json()["error"]["param"]) == (403, "tenant")
+            assert stage.request("GET", path, params=of_a, headers=ada).status_code == 200  # one's own
+        assert stage.request("POST", f"/runs/{name}/retry", params=of_a, headers=operator).status_code in {400, 403}
+    told = [json.loads(line) for line in audit.read_text().splitlines()]
+    looked = [(each["event"], each["tenant"], each["of_tenant"]) for each in told if "of_tenant" in each]
+    assert looked == [("runs.listed", "ops", "a"), ("run.read", "ops", "a"), ("runs.listed", "ops", "nobody")]
 
 
 def test_background_responses_are_listed_by_status_and_others_are_not(tmp_path: Path, gate: Gate) -> None:

@@ -1,7 +1,7 @@
 """Traces over real sockets: they come with requests, and go on to model servers."""
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -15,7 +15,8 @@ from websockets.sync.client import connect
 
 from antwort import Antwort
 from antwort.config import Config
-from antwort.testing import RunningApp, ScriptServer, running
+from antwort.testing import RunningApp, ScriptServer, call, running, turn
+from antwort.types import JSON
 
 pytestmark = on_one_store()
 
@@ -31,10 +32,20 @@ class Spans:
         self.provider = TracerProvider()
         self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
 
+    @property
+    def all(self) -> Sequence[ReadableSpan]:
+        """All spans that have ended."""
+        return self._exporter.get_finished_spans()
+
     def named(self, name: str) -> ReadableSpan:
         """Return the span of a name; there is one."""
         [found] = [span for span in self._exporter.get_finished_spans() if span.name == name]
         return found
+
+
+def of(span: ReadableSpan, attribute: str) -> str:
+    """Return an attribute of a span."""
+    return str((span.attributes or {})[attribute])
 
 
 @pytest.fixture
@@ -45,11 +56,13 @@ def spans(monkeypatch: pytest.MonkeyPatch) -> Spans:
 
 
 @contextlib.contextmanager
-def served(model: ScriptServer, folder: Path, *, tracing: bool = True) -> Iterator[RunningApp]:
+def served(
+    model: ScriptServer, folder: Path, *, tracing: bool = True, providers: JSON | None = None
+) -> Iterator[RunningApp]:
     config = Config.model_validate(
         {
             "data_dir": folder,
-            "providers": {},
+            "providers": providers or {},
             "backends": {"model": {"url": model.url, "models": ["scripted"]}},
             "observability": {"tracing": tracing},
         }
@@ -111,6 +124,31 @@ def test_what_is_passed_through_takes_the_trace_of_the_client_along(spans: Spans
     [headers] = model.headers
     assert headers["traceparent"] == CALLER["traceparent"]
     assert "baggage" not in headers
+
+
+def test_spans_have_the_ids_that_the_trace_tells(spans: Spans, tmp_path: Path) -> None:
+    steps = [
+        turn(calls=[call("spawn_agent", prompt="What is 6*7?")]),
+        turn(calls=[call("calculate", expression="6*7")]),
+    ]
+    providers = {name: {"enabled": True} for name in ("basics", "sub_agents")}
+    with ScriptServer([*steps, "42.", "It is 42."]) as model, served(model, tmp_path, providers=providers) as app:
+        tools = [{"type": "function", "name": name} for name in ("spawn_agent", "calculate")]
+        body = {"model": "scripted", "input": "Hi", "tools": tools}
+        name = httpx.post(f"{app.url}/v1/responses", json=body, timeout=60).raise_for_status().json()["id"]
+        [told] = httpx.get(f"{app.url}/v1/responses/{name}/trace").json()["responses"]
+    [spawned] = told["turns"][0]["calls"]
+    [child] = spawned["agents"]
+    [made] = child["turns"][0]["calls"]
+    agents = [span for span in spans.all if span.name.startswith("invoke_agent")]
+    ids = {(of(span, "antwort.response.id"), of(span, "gen_ai.agent.id")) for span in agents}
+    assert ids == {(each["id"], each["agent_id"]) for each in (told, child)}
+    turns = [of(span, "antwort.response.id") for span in spans.all if span.name == "chat scripted"]
+    assert sorted(turns) == sorted([told["id"]] * 2 + [child["id"]] * 2)
+    for span_name, made_by, one in (("spawn_agent", told, spawned), ("calculate", child, made)):
+        span = spans.named(f"execute_tool {span_name}")
+        assert of(span, "gen_ai.tool.call.id") == one["call_id"]
+        assert of(span, "gen_ai.agent.id") == made_by["agent_id"]
 
 
 def test_without_tracing_nothing_is_told(tmp_path: Path) -> None:

@@ -9,7 +9,16 @@ import msgspec
 
 from antwort.concurrency.undisturbed import failure_of
 from antwort.context import Fence
-from antwort.storage.base import FAILED_CALLS, TURNS, JournalEntry, Question, ResponseRecord, StoredEvent, TurnRecord
+from antwort.storage.base import (
+    ENDED_AT,
+    FAILED_CALLS,
+    TURNS,
+    JournalEntry,
+    Question,
+    ResponseRecord,
+    StoredEvent,
+    TurnRecord,
+)
 from antwort.storage.sql.conversations import ConversationStore
 from antwort.storage.sql.responses import ResponseStore
 from antwort.wire.responses import ResponseObject
@@ -178,6 +187,8 @@ class Journal(msgspec.Struct, eq=False):
         is_said = conversation is not None and response.status in _SAID
         self._said = [entry for entry in self.entries if _is_said(entry)] if is_said else ()
         if self.store is not None:
+            if response.completed_at is None:
+                self.record.extra[ENDED_AT] = int(time.time())
             self.tell(response)
             await self.save()
         elif self._said and self._conversations is not None and conversation is not None:

@@ -111,6 +111,9 @@ class Execution:
         self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context
     ) -> ToolResult:
         with self._tracer.span(*entry.span) as span:
+            for key, name in (("gen_ai.tool.call.id", ctx.call_id), ("gen_ai.agent.id", ctx.agent_id)):
+                if name is not None:
+                    span.set(key, name)
             try:
                 result = await self._run(entry, raw, ctx)
             except asyncio.CancelledError:

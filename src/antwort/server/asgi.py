@@ -111,7 +111,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *MessageEndpoints(engine, parts.runs).routes(),
-        *RunEndpoints(engine, parts.runs).routes(),
+        *RunEndpoints(engine, parts.runs, parts.refusals.audit).routes(),
         *TraceEndpoints(engine, reader, parts.runs).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),
         *BatchEndpoints(parts.batches, parts.runs.limits).routes(),

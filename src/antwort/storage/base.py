@@ -19,6 +19,8 @@ TURNS = "turns"
 """Under this key the extra of a response has the turns of the model."""
 FAILED_CALLS = "failed_calls"
 """Under this key the extra of a response counts its calls that have failed; it is not there if none has."""
+ENDED_AT = "ended_at"
+"""Under this key the extra of a response that is over without being completed has when that was."""
 ACTIVE = ("queued", "in_progress")
 """The states of a response that is not over."""
 
@@ -168,6 +170,14 @@ class ListedResponse(Struct):
 
     record: ResponseRecord
     output: list[JSON]
+
+
+class ListedRun(Struct):
+    """A run of a list."""
+
+    record: ResponseRecord
+    failed_agents: int
+    """Agents below it that have no whole answer, or calls that have failed."""
 
 
 class ConversationRecord(Struct):

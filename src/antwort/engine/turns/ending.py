@@ -60,6 +60,17 @@ class Ending(msgspec.Struct, frozen=True, eq=False):
             self._tell_end("failed")
             await self._emitter.flush()
 
+    async def fail_unseen(self, error: APIError) -> None:
+        """Keep that it failed before anybody was told of it, to whom it is an error of the request."""
+        response = self._response
+        self._close_all()
+        response.status, response.error = "failed", as_told(error)
+        self._metrics.count_response("failed")
+        try:
+            await self._journal.finish(response)
+        except APIError as problem:
+            logger.warning("response %s failed, and cannot be stored: %s", response.id, problem.message)
+
     async def cancel(self, usage: Usage | None = None) -> None:
         """End it because nobody waits for it: what there is of it is kept. There is no event for that."""
         self._close_all()

@@ -38,7 +38,7 @@ from antwort.engine.tools.tool_search import loaded_since
 from antwort.engine.turns import telemetry
 from antwort.engine.turns.agent_events import MarkedStream, RunEvents
 from antwort.engine.turns.compaction import Compactor, compactable
-from antwort.engine.turns.ending import Ending
+from antwort.engine.turns.ending import Ending, as_told
 from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_request, next_request
 from antwort.engine.turns.parts import Earlier, EngineParts
 from antwort.engine.window import COMPACTION, Seals
@@ -54,6 +54,8 @@ _STOPPED = "It was stopped before the model had answered."
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _ONWARD, _ANSWERED, _PARKED = LoopOutcome.ONWARD, LoopOutcome.ANSWERED, LoopOutcome.PARKED
+_FAULTS = 500
+"""From this status on an error is not the request's, and a response that fails with it is looked for later."""
 _TOO_LATE = 0.01
 """Seconds before the deadline in which nothing is begun any more: a call that took until then may end a bit early."""
 
@@ -593,6 +595,8 @@ class Loop:
     async def _fail(self, error: APIError) -> None:
         if self.journal.begun or self._told or self.plan.parent is not None:
             await self._ending().fail(error, self._usage())
+        elif self.plan.stored and error.status >= _FAULTS:
+            await self._fail_unseen(error)
         else:
             self._parts.metrics.count_response("failed")
         if not self._told:
@@ -600,6 +604,14 @@ class Loop:
                 raise error
             finally:
                 del error  # kept in a name, it would keep this frame, which keeps it
+
+    async def _fail_unseen(self, error: APIError) -> None:
+        """Keep that it failed before it had begun, for those who look for what failed."""
+        await self._ending().fail_unseen(error)
+        if self._told:  # the stream has begun meanwhile, with a sign of life
+            self.emitter.error(as_told(error).code, error.message)
+            self.emitter.announce("failed")
+            await self.emitter.flush()
 
     async def _cancel(self) -> None:
         """Keep what there is of a response that is cut off, and tell its reader, if there still is one, how it ends."""

@@ -19,6 +19,7 @@ def open_agent_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
     attributes: dict[str, Attribute] = {
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": name,
+        "gen_ai.agent.id": plan.ctx.agent_id or response.id,
         "gen_ai.request.model": response.model,
         "antwort.response.id": response.id,
         "antwort.tenant": plan.ctx.tenant,
@@ -40,7 +41,11 @@ def record_end(span: Span, response: ResponseObject) -> None:
 def open_turn_span(tracer: Tracer, plan: Plan) -> AbstractContextManager[Span]:
     """Open the span of a model turn."""
     model = plan.response.model
-    attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
+    attributes: dict[str, Attribute] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.request.model": model,
+        "antwort.response.id": plan.response.id,
+    }
     if plan.max_output_tokens is not None:
         attributes["gen_ai.request.max_tokens"] = plan.max_output_tokens
     if plan.create.temperature is not None:

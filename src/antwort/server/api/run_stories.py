@@ -1,6 +1,7 @@
 """The story of a run: its agents, what models were asked and said, and each call, as it is told of what is stored."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -20,6 +21,7 @@ MOST_RESPONSES = 500
 """Responses of a run that are told with their turns and calls."""
 _LONGEST_CHAIN = 50
 """Responses that continue one another because something was asked."""
+_NONE: Mapping[str, CallRecord] = MappingProxyType({})
 _NOT_TOLD: JSON = {"images": None, "unasked": None, "gives": None, "answer": None, "shown": None}
 """What else may be large of a call."""
 
@@ -236,9 +238,15 @@ def _cut_call(call: CallRecord, texts: Texts) -> CallRecord:
     )
 
 
+def _carried_on(later: Iterable[_Told]) -> dict[str, CallRecord]:
+    """Return calls that a response has asked about and a later one has made, by their ids."""
+    entries = (entry for told in later for entry in told.journals.get(told.root.id, ()))
+    return {entry.call.call_id: entry.call for entry in entries if entry.call is not None and entry.call.said_before}
+
+
 def _traced(told: Sequence[_Told], texts: Texts) -> Trace:
     """Return the story of a run, of what is stored of it."""
-    responses = [_Tree(one, texts).told() for one in told]
+    responses = [_Tree(one, texts, _carried_on(told[number + 1 :])).told() for number, one in enumerate(told)]
     failures = [failure for response in responses for failure in failures_of(response)]
     return Trace(id=responses[0].id, status=responses[-1].status, failures=failures, responses=responses)
 
@@ -249,7 +257,8 @@ def _traced(told: Sequence[_Told], texts: Texts) -> Trace:
 class _Tree:
     """Tells of a root agent's response, and of the agents below it."""
 
-    def __init__(self, told: _Told, texts: Texts) -> None:
+    def __init__(self, told: _Told, texts: Texts, carried_on: Mapping[str, CallRecord] = _NONE) -> None:
+        self._carried_on = carried_on
         self._root = told.root
         self._children: dict[str, list[ResponseRecord]] = {}
         for record in told.below:
@@ -330,11 +339,19 @@ class _Tree:
         begun: dict[str, list[TracedResponse]],
     ) -> TracedCall:
         question = self._questions.get((record.id, call.call_id))
+        state: CallOutcome = call.state.value
+        status = call.status
+        if call.is_waiting and record.id == self._root.id and record.status not in ACTIVE:
+            # What came of it is where it was made, or in what was answered; that it came to an end is told here, too.
+            if (made := self._carried_on.get(call.call_id)) is not None:
+                state, status = made.state.value, made.status
+            elif question is not None and (question.kind, question.status) == ("question", "answered"):
+                state, status = "ended", "success"
         return TracedCall(
             call_id=call.call_id,
             name=call.name,
-            state=call.state.value,
-            status=call.status,
+            state=state,
+            status=status,
             arguments=call.arguments,
             output=call.output,
             item=None if entry.item.get("type") == OWN else entry.item,
@@ -423,8 +440,8 @@ def _of_call(response: TracedResponse, turn: int, call: TracedCall) -> Iterable[
         yield from _of_call(response, turn, made)
     for agent in call.agents:
         yield from failures_of(agent)
-    if call.state == "interrupted" or (call.state == "ended" and call.status != "success"):
-        output = call.output or ""
+    output = call.output
+    if output is not None and (call.state == "interrupted" or call.status != "success"):
         yield _failure(
             response, "call", call.status or call.state, output, turn=turn, call_id=call.call_id, name=call.name
         )

@@ -9,13 +9,14 @@ from pydantic import Field
 
 from antwort.context import Context
 from antwort.context.agents import AgentInfo
-from antwort.context.context import RESPONSES_READ, RESPONSES_WRITE, RUNS_READ
+from antwort.context.context import ADMIN, RESPONSES_READ, RESPONSES_WRITE, RUNS_READ
 from antwort.engine.engine import Engine, not_found
 from antwort.engine.tools.opened_tools import unsealed_request
 from antwort.errors import ConflictError
+from antwort.observability import AuditLog
 from antwort.runs.local import LocalRuns
 from antwort.server.api.description import examples
-from antwort.storage.base import ACTIVE, FAILED_CALLS, JournalEntry, ResponseRecord, RunFilter
+from antwort.storage.base import ACTIVE, ENDED_AT, FAILED_CALLS, JournalEntry, ResponseRecord, RunFilter
 from antwort.storage.call_record import CallOutcome, CallRecord
 from antwort.types import JSON
 from antwort.web.parameters import After, Before, Limit, Order, unknown_cursor
@@ -25,6 +26,7 @@ from antwort.wire.responses import ResponseObject, Usage, stored_response
 
 RunStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 Name = Annotated[str, Field(min_length=1, max_length=256, pattern=r"^[^\x00]*$")]
+Tenant = Annotated[str, Field(min_length=1, max_length=256, description="A tenant.")]
 Moment = Annotated[int, Field(ge=0, le=2**53)]
 RETRY_OF = "retry_of"
 """The key of metadata under which a response has the id of the one that it tries again."""
@@ -47,7 +49,9 @@ class RunInfo(Struct, kw_only=True):
     error: JSON | None
     incomplete_details: JSON | None
     previous_response_id: str | None
+    ended_at: Annotated[int | None, Meta(description="When it was over, in whichever way, if that is known.")]
     failed_calls: Annotated[int, Meta(description="Its calls that have failed, agents below it not counted.")]
+    failed_agents: Annotated[int, Meta(description="Agents below it without a whole answer, or with failed calls.")]
     retry_of: Annotated[str | None, Meta(description="The response that it tries again, if it does.")]
 
 
@@ -90,8 +94,9 @@ class RunDetails(RunInfo, kw_only=True):
 class RunEndpoints:
     """The endpoints of runs."""
 
-    def __init__(self, engine: Engine, runs: LocalRuns) -> None:
+    def __init__(self, engine: Engine, runs: LocalRuns, audit: AuditLog) -> None:
         self._engine = engine
+        self._audit = audit
         self._runs = runs
 
     def routes(self) -> list[Route]:
@@ -126,6 +131,7 @@ class RunEndpoints:
         after: After = None,
         before: Before = None,
         order: Order = "desc",
+        tenant: Tenant | None = None,
     ) -> RunList:
         """List the responses that are stored, but for those of sub-agents, the newest first.
 
@@ -137,7 +143,9 @@ class RunEndpoints:
             function: Only those that have called this function, themselves or an agent below them.
             created_after: Only those that began after this moment, in seconds since 1970.
             created_before: Only those that began before this moment.
+            tenant: Those of another tenant; for who has the scope `admin`, and told to the audit log.
         """
+        whose = self._tenant(ctx, tenant, "runs.listed")
         wanted = RunFilter(
             status=status,
             background=background,
@@ -149,25 +157,41 @@ class RunEndpoints:
         )
         with unknown_cursor():
             page = await self._engine.store.list_runs(
-                ctx.tenant, wanted=wanted, limit=limit, after=after, before=before, order=order
+                whose, wanted=wanted, limit=limit, after=after, before=before, order=order
             )
-        found = [RunInfo(**_info(record)) for record in page.data]
+        found = [RunInfo(**_info(run.record, run.failed_agents)) for run in page.data]
         first, last = (found[0].id, found[-1].id) if found else (None, None)
         return RunList(data=found, first_id=first, last_id=last, has_more=page.has_more)
 
-    async def retrieve(self, ctx: Context, run_id: str) -> RunDetails:
-        """Return a run with its agents and calls; the id of a sub-agent's response stands for the run that has it."""
-        root = await self._engine.root_of(ctx.tenant, run_id)
-        agents = await self._runs.agents.tree(ctx.tenant, root.id)
+    async def retrieve(self, ctx: Context, run_id: str, *, tenant: Tenant | None = None) -> RunDetails:
+        """Return a run with its agents and calls; the id of a sub-agent's response stands for the run that has it.
+
+        Args:
+            tenant: Whose it is, if it is another tenant's; for who has the scope `admin`, and told to the audit log.
+        """
+        whose = self._tenant(ctx, tenant, "run.read", run_id=run_id)
+        root = await self._engine.root_of(whose, run_id)
+        agents = await self._runs.agents.tree(whose, root.id)
         if agents is None:
             raise not_found(run_id)
         calls: list[RunCall] = []
         for agent in agents:
-            entries = await self._engine.store.journal(ctx.tenant, agent.response_id)
+            entries = await self._engine.store.journal(whose, agent.response_id)
             calls += [
                 _call(agent.response_id, entry.call) for entry in entries if entry.call is not None and _is_made(entry)
             ]
-        return RunDetails(**_info(root), agents=agents, calls=calls)
+        failed = {call.response_id for call in calls if _has_failed(call)}
+        failed |= {agent.response_id for agent in agents if agent.status in {"failed", "incomplete"}}
+        return RunDetails(**_info(root, len(failed - {root.id})), agents=agents, calls=calls)
+
+    def _tenant(self, ctx: Context, tenant: str | None, event: str, **fields: str) -> str:
+        """Return whose runs are asked for; PermissionDeniedError if these are not the caller's to see."""
+        if tenant is None or tenant == ctx.tenant:
+            return ctx.tenant
+        ctx.require(ADMIN, param="tenant", purpose="to see runs of other tenants")
+        caller = {"tenant": ctx.tenant, "subject": ctx.subject, "request_id": ctx.request_id}
+        self._audit.record(event, **caller, of_tenant=tenant, **fields)
+        return tenant
 
     async def retry(self, ctx: Context, run_id: str) -> ResponseObject:
         """Make what a background response was to do once more: a new one, of the same request.
@@ -203,13 +227,14 @@ class RunEndpoints:
         return msgspec.structs.replace(create, stream=None, metadata=metadata if fits else create.metadata)
 
 
-def _info(record: ResponseRecord) -> JSON:
+def _info(record: ResponseRecord, failed_agents: int) -> JSON:
     """Return what is told of a run."""
     body = record.json
     return {
         "id": record.id,
         "created_at": record.created_at,
         "completed_at": body.get("completed_at"),
+        "ended_at": body.get("completed_at") or record.extra.get(ENDED_AT),
         "status": record.status,
         "waiting": record.is_waiting,
         "background": record.background,
@@ -220,6 +245,7 @@ def _info(record: ResponseRecord) -> JSON:
         "incomplete_details": body.get("incomplete_details"),
         "previous_response_id": record.previous_response_id,
         "failed_calls": record.extra.get(FAILED_CALLS, 0),
+        "failed_agents": failed_agents,
         "retry_of": (body.get("metadata") or {}).get(RETRY_OF),
     }
 
@@ -227,6 +253,10 @@ def _info(record: ResponseRecord) -> JSON:
 def _is_made(entry: JournalEntry) -> bool:
     """Tell whether an entry is a call that the response has made itself."""
     return entry.call is not None and entry.direction != "input" and not entry.call.said_before
+
+
+def _has_failed(call: RunCall) -> bool:
+    return call.status is not None and call.status != "success"
 
 
 def _call(response_id: str, call: CallRecord) -> RunCall:

@@ -53,6 +53,7 @@ def translated(sql: str) -> tuple[str, tuple[str, ...]]:
     text = _PLACEHOLDER.sub(number, sql)
     text = _OCTETS.sub(r"octet_length(\1)", text)
     text = _LIST.sub(r"string_agg(\1, ',')", text)
+    text = text.replace("instr(", "strpos(")
     text = text.replace(LOCK, "FOR NO KEY UPDATE").replace(SNAPSHOT, "ISOLATION LEVEL REPEATABLE READ READ ONLY")
     return text, tuple(names)
 

@@ -18,6 +18,7 @@ from antwort.storage.base import (
     FencedError,
     JournalEntry,
     ListedResponse,
+    ListedRun,
     Page,
     Question,
     ResponseChain,
@@ -140,13 +141,16 @@ _UPWARDS = f"{_BETWEEN} ORDER BY created_at, number LIMIT ?"
 _DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, number DESC LIMIT ?"
 _ASCENDING = f"SELECT {RECORD} {_UPWARDS}"
 _DESCENDING = f"SELECT {RECORD} {_DOWNWARDS}"
-_RUNS = f"SELECT {RECORD} {_BETWEEN}"
 _IN_ORDER = {True: " ORDER BY created_at, number LIMIT ?", False: " ORDER BY created_at DESC, number DESC LIMIT ?"}
-_FAILED = f"""(status IN ('failed', 'incomplete') OR extra LIKE '%"{FAILED_CALLS}":%')"""
+_FAILED = f"""(%sstatus IN ('failed', 'incomplete') OR instr(%sextra, '"{FAILED_CALLS}":') > 0)"""
+_FAILED_ALONE, _FAILED_MEMBER = _FAILED % ("", ""), _FAILED % ("member.", "member.")
+_BELOW_RUN = f"FROM responses AS member WHERE member.run_id = responses.id AND {_FAILED_MEMBER}"
+_FAILED_ANYWHERE = f"({_FAILED_ALONE} OR EXISTS (SELECT 1 {_BELOW_RUN}))"
+_RUNS = f"SELECT {RECORD}, (SELECT count(*) {_BELOW_RUN}) {_BETWEEN}"
 # A call of the run, also of one of its agents.
 _CALLS = """
     EXISTS (SELECT 1 FROM responses AS member JOIN entries ON entries.response_id = member.id
-    WHERE (member.id = responses.id OR member.run_id = responses.id) AND entries.call LIKE ? ESCAPE '!')"""
+    WHERE (member.id = responses.id OR member.run_id = responses.id) AND instr(entries.call, ?) > 0)"""
 # The output of all responses of such a page, in one statement however many there are. The empty text
 # keeps SQLite from searching all entries of the tenant by the index on items.
 _SHOWN = "AND tenant || '' = ? AND direction = 'output' AND visible ORDER BY response_id, position"
@@ -429,16 +433,14 @@ class ResponseStore(Transactions):
         before: str | None = None,
         order: str = "desc",
     ) -> Page:
-        """Return the records of responses, as `list_responses` does, that fit a filter.
-
-        Those of sub-agents are not among them.
-        """
+        """Return `ListedRun`s, in the order of `list_responses`, that fit a filter; none of sub-agents."""
         conditions, values = _conditions(wanted)
         with snapshot(database):
             window = _window(database, tenant, after, before, order)
             statement = "".join((_RUNS, *(f" AND {each}" for each in conditions), _IN_ORDER[window.upwards]))
             rows = database.execute(statement, (*window.bounds, *values, limit + 1)).fetchall()
-        return window.page([record_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
+        found = [ListedRun(record_of(row), failed_agents) for *row, failed_agents in rows[:limit]]
+        return window.page(found, has_more=len(rows) > limit)
 
     @reads
     def children(self, database: Database, tenant: str, parent_id: str, call_id: str) -> list[ResponseRecord]:
@@ -554,27 +556,22 @@ def _conditions(wanted: RunFilter) -> tuple[list[str], list[object]]:
     if wanted.background is not None:
         conditions.append("background" if wanted.background else "NOT background")
     if wanted.failed is not None:
-        conditions.append(_FAILED if wanted.failed else f"NOT {_FAILED}")
+        conditions.append(_FAILED_ANYWHERE if wanted.failed else f"NOT {_FAILED_ANYWHERE}")
+    # The agent is the last value of all: what clients say of themselves, as in metadata, stands before it. The name of
+    # a call stands between its id and its arguments. Neither LIKE of SQLite nor its wildcards tell names apart.
+    agent = None if wanted.agent is None else f'"agent":{encoded(wanted.agent)}}}'
+    function = None if wanted.function is None else f',"name":{encoded(wanted.function)},"arguments":'
     for condition, value in (
         ("status = ?", wanted.status),
-        ("body LIKE ? ESCAPE '!'", None if wanted.agent is None else _like("agent", wanted.agent, end="}")),
+        (f"substr(body, length(body) - {len(agent or '') - 1}) = ?", agent),
         ("created_at > ?", wanted.created_after),
         ("created_at < ?", wanted.created_before),
-        (_CALLS, None if wanted.function is None else _like("name", wanted.function)),
+        (_CALLS, function),
     ):
         if value is not None:
             conditions.append(condition)
             values.append(value)
     return conditions, values
-
-
-def _like(key: str, value: str, end: str = "%") -> str:
-    """Return a pattern that finds a value in JSON as it is stored.
-
-    With `}` as the end it is the last value of all: what clients say of themselves, as in metadata, stands before it.
-    """
-    quoted = encoded(value).replace("!", "!!").replace("%", "!%").replace("_", "!_")
-    return f'%"{key}":{quoted}{end}'
 
 
 def _position(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:

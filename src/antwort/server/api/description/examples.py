@@ -127,7 +127,9 @@ _RUN: JSON = {
     "error": {"code": "server_error", "message": "The model server is away."},
     "incomplete_details": None,
     "previous_response_id": None,
+    "ended_at": _TIME + 9,
     "failed_calls": 1,
+    "failed_agents": 0,
     "retry_of": None,
 }
 _RUN_CALL: JSON = {
