@@ -11,6 +11,7 @@ from antwort.observability import Metrics
 from antwort.storage import ConversationRecord, Store, retention
 from antwort.storage.retention import Pruner, Sweeper, UnstoredSweeper, cutoffs
 from antwort.storage.sql import conversations
+from antwort.wire.client_traces import SentSpan, SentTrace
 
 NOW = int(time.time())
 DAY = 86_400
@@ -203,3 +204,18 @@ async def test_what_a_tenant_has_stored_is_counted_in_bytes(store: Store, monkey
     await store.delete(TENANT, "resp_1")
     await store.conversations.delete(TENANT, "conv_1")
     assert 5000 < await store.retention.usage(TENANT) < 5100
+
+
+async def test_traces_of_clients_are_deleted_with_all_their_spans(store: Store) -> None:
+    traces = store.client_traces
+    for tenant in ("a", "b"):
+        spans = [SentSpan(id=f"s{number}", trace_id="t1") for number in range(600)]
+        await traces.put(tenant, [SentTrace(id="t1"), *spans])
+    await traces.put("a", [SentTrace(id="t2")])
+    pruner, later = Pruner(store), int(time.time()) + 10
+    assert await pruner.prune({"traces": later - 1000}) == {"traces": 0}
+    assert await pruner.prune({"traces": later}, dry_run=True) == {"traces": 3}
+    assert await pruner.prune({"traces": later}) == {"traces": 3}
+    assert [await traces.get(tenant, "t1") for tenant in ("a", "b")] == [None, None]
+    assert await traces.spans("a", "t1", limit=1) == []
+    assert await store.retention.usage("a") == 0
