@@ -79,6 +79,7 @@ class Workload:
     keys: int = 0
     """How many API keys take turns, `sk-000000` and so on."""
     prepare: Preparation | None = None
+    path: str = PATH
 
     @property
     def reference(self) -> str:
@@ -213,7 +214,7 @@ class Bench:
         if workload.websocket:
             options.append("--websocket")
         headers = [part for name, value in target.headers.items() for part in ("--header", f"{name}: {value}")]
-        return [str(self.load), str(server.port), PATH, str(body), *options, *headers]
+        return [str(self.load), str(server.port), workload.path, str(body), *options, *headers]
 
 
 @contextlib.contextmanager

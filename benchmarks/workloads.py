@@ -49,6 +49,9 @@ BURST_EVENT = "burst event"
 OVER_WEBSOCKET = "burst event over a WebSocket"
 CALL = "two turns with one call"
 PROGRAM = "two turns with a program that calls nothing"
+MESSAGE = "message"
+MESSAGE_EVENT = "burst event of a message"
+MESSAGES = "/v1/messages"
 CALCULATE = {"type": "function", "name": "calculate"}
 
 METHOD = f"""\
@@ -92,7 +95,17 @@ def own_workloads(*, scale: float = 1) -> list[Workload]:
     code = json.dumps({"code": "1 + 1"})
     program = {**ASK, "model": "call-with", "input": code, "tools": [{"type": "function", "name": "run_program"}]}
     background = {**ASK, "model": "json", "store": True, "background": True}
+    message = {"messages": [{"role": "user", "content": QUESTION}], "max_tokens": 1000, "store": False}
     work = [
+        Workload(MESSAGE, {**message, "model": "json"}, 400, against=JSON_REQUEST, path=MESSAGES),
+        Workload(
+            MESSAGE_EVENT,
+            {**message, "model": f"burst-{BURST}", "stream": True},
+            160,
+            events=BURST,
+            against=BURST_EVENT,
+            path=MESSAGES,
+        ),
         Workload(OVER_WEBSOCKET, socket, 400, None, BURST, against=BURST_EVENT, websocket=True),
         _request(BACKGROUND, 120, body=background),
         _request(CALL, 400, 5.5, body=call),
@@ -275,6 +288,8 @@ def comparisons() -> list[Comparison]:
     few, many = FUNCTIONS
     base = (with_functions(few), JSON_REQUEST)
     return [
+        Comparison("the same as a response", ("antwort", MESSAGE), ("antwort", JSON_REQUEST), 1.15),
+        Comparison("the same of a response", ("antwort", MESSAGE_EVENT), ("antwort", BURST_EVENT), 1.15),
         Comparison("the same over SSE", ("antwort", OVER_WEBSOCKET), ("antwort", BURST_EVENT), 1.3),
         Comparison("a stored request", ("antwort", BACKGROUND), ("antwort", STORED), 3),
         Comparison(f"{few}", (with_functions(many), JSON_REQUEST), base, 1.3),

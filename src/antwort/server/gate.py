@@ -322,14 +322,21 @@ class SentAnswer(Struct, eq=False):
 
 _VERSION = b"anthropic-version"
 _VERSIONED = compiled_on_use(rb"\d{4}-\d{2}-\d{2}")
-_SERVED_VERSION = b"2023-06-01"
+_SERVED_VERSION = (_VERSION, b"2023-06-01")
 
 
-def _message_headers(headers: Mapping[bytes, bytes], request_id: str) -> list[tuple[bytes, bytes]]:
-    """Return what answers to requests for messages have in their heads at Anthropic."""
-    version = headers.get(_VERSION, b"")
-    served = version if _VERSIONED.fullmatch(version) else _SERVED_VERSION
-    return [(b"request-id", request_id.encode()), (_VERSION, served)]
+class _Versions(dict[bytes | None, tuple[bytes, bytes]]):
+    """The header that answers a version; those that clients ask for are few."""
+
+    def __missing__(self, asked: bytes | None) -> tuple[bytes, bytes]:
+        if asked is None or not _VERSIONED.fullmatch(asked):
+            return _SERVED_VERSION
+        if len(self) < _REMEMBERED:
+            self[asked] = (_VERSION, asked)
+        return (_VERSION, asked)
+
+
+_versions = _Versions()
 
 
 class RequestGuards(Struct, frozen=True):
@@ -374,7 +381,7 @@ class RequestGate:
         request_id = scope[REQUEST_ID] = request_id_of(headers)
         answer = scope[_ANSWER] = SentAnswer(send, [(HEADER, request_id.encode())])
         if scope["path"].startswith(MESSAGES):
-            answer.headers += _message_headers(headers, request_id)
+            answer.headers += ((b"request-id", answer.headers[0][1]), _versions[headers.get(_VERSION)])
         send = answer.send if self._pages is None else self._pages.telling(scope, answer.send)
         body = None
         with bind_log_context(request_id=request_id):

@@ -13,7 +13,7 @@ from msgspec import UNSET
 from antwort.backends.base import UNFINISHED, WholeCall, WholeTurn, quick_flush
 from antwort.backends.dialects import Pieces, logprobs_size
 from antwort.context import Sources
-from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, replay_item
+from antwort.engine.output.events import REASONING_TEXT, SILENT, Events, EventSink, deltas_of, replay_item
 from antwort.engine.output.writers import ReasoningWriter, RefusalWriter, TextWriter, Writer, annotations
 from antwort.engine.window import compaction_item, model_items
 from antwort.functions import ItemEvent, OpenedItem
@@ -155,7 +155,7 @@ class Emitter:
         positions: Sequence[int] = (),
     ) -> None:
         self.response = response
-        self.events = SILENT if sink is None else Events(sink.put, sequence, options.thoughts)
+        self.events = SILENT if sink is None else Events(sink.put, sequence, options.thoughts, deltas_of(sink))
         self._flush = _nothing if sink is None else sink.flush
         self._sink = sink
         self._options = options

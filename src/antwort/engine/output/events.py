@@ -1,6 +1,6 @@
 """Events as bytes. Whoever sends them decides how they are framed."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -17,6 +17,16 @@ class Put(Protocol):
 
     def __call__(self, kind: str, *events: bytes) -> None:
         """Take events that come together: their type and the JSON of each."""
+
+
+PutDeltas = Callable[[str, bytes, Sequence[str]], None]
+"""Takes deltas that come together: the type of their events, what else these have, as JSON, and the texts."""
+
+
+def deltas_of(sink: object) -> PutDeltas | None:
+    """Return what takes deltas in the place of their events: the `put_deltas` of those sinks that have one."""
+    found: PutDeltas | None = getattr(sink, "put_deltas", None)
+    return found
 
 
 class EventSink(Protocol):
@@ -42,10 +52,18 @@ REASONING_NAMES = {"openai": REASONING_TEXT, "open_responses": "response.reasoni
 class Events:
     """Numbers events and writes them as JSON; without a sink it does nothing. `thoughts` is what theirs are called."""
 
-    __slots__ = ("_put", "enabled", "sequence", "thoughts")
+    __slots__ = ("_put", "_put_deltas", "enabled", "sequence", "thoughts")
 
-    def __init__(self, put: Put | None, sequence: int = 0, thoughts: str = REASONING_TEXT) -> None:
+    def __init__(
+        self,
+        put: Put | None,
+        sequence: int = 0,
+        thoughts: str = REASONING_TEXT,
+        put_deltas: PutDeltas | None = None,
+    ) -> None:
+        """Take what takes events, and what takes deltas in their place, if their JSON is another one."""
         self._put = put
+        self._put_deltas = put_deltas
         self.thoughts = thoughts
         self.enabled = put is not None
         """Whether anybody listens. If not, whoever has much to say need not put it together."""
@@ -65,6 +83,9 @@ class Events:
         """Send deltas that came together, an event for each: the hot path."""
         put = self._put
         if put is None:
+            return
+        if self._put_deltas is not None:
+            self._put_deltas(kind, middle, deltas)
             return
         head, number = _HEADS[kind], self.sequence
         self.sequence = number + len(deltas)

@@ -119,11 +119,13 @@ class MessageEndpoints:
         require_json(headers)
         body = await read_body(receive)
 
-        def read() -> tuple[M, Reading]:
-            request = decode(body, beta=bool(headers.get(_BETA)))
-            return request, read_message(request, self._engine.sealer.knows)
+        if len(body) < MUCH:
+            return self._decoded(decode, body, beta=_BETA in headers)
+        return await self._engine.large_work.run(partial(self._decoded, decode, body, beta=_BETA in headers))
 
-        return await self._engine.large_work.run_if(len(body) >= MUCH, read)
+    def _decoded(self, decode: Callable[..., M], body: bytes | bytearray, *, beta: bool) -> tuple[M, Reading]:
+        request = decode(body, beta=beta)
+        return request, read_message(request, self._engine.sealer.knows)
 
     async def _planned(self, request: CreateMessage, reading: Reading, scope: Scope, receive: Receive) -> Plan:
         ctx: Context = scope[CONTEXT]

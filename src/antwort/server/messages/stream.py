@@ -1,7 +1,7 @@
 """The stream of a message: the events of its response become those of Messages, block by block."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -24,14 +24,20 @@ from antwort.wire.responses import ResponseObject
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.decode
-_DELTA = b'"delta":'
+_MESSAGE, _HEAD = b'"item":{"type":"message"', 160
+"""How the item of an event begins that is a text, and in how many bytes of that."""
+_INDEX, _DELTA = b'"output_index":', b',"delta":'
 _TEXT, _THOUGHT, _CALL = "text", "thinking", "tool_use"
 _HEADS = {
     _TEXT: b',"delta":{"type":"text_delta","text":',
     _THOUGHT: b',"delta":{"type":"thinking_delta","thinking":',
     _CALL: b',"delta":{"type":"input_json_delta","partial_json":',
 }
-_PLAIN = b',"logprobs":[]}'
+_EMPTY: dict[str, JSON] = {
+    _TEXT: {"type": _TEXT, _TEXT: ""},
+    _THOUGHT: {"type": _THOUGHT, _THOUGHT: "", "signature": ""},
+}
+"""Blocks of which nothing has been said."""
 
 
 class _Block(Struct, eq=False):
@@ -89,12 +95,30 @@ class MessageEvents(EventStream):
 
     @override
     def put(self, kind: str, *events: bytes) -> None:
-        if kind in _DELTAS:
-            if kind not in _THOUGHTS or (self._thoughts and not self._omitted):
-                self._deltas(_DELTAS[kind], events)
+        if kind in _DELTAS:  # some that are not written one after the other
+            for event in events:
+                found = _decode(event)
+                self.put_deltas(kind, b'"output_index":%d,"delta":' % found["output_index"], [found["delta"]])
         elif (tell := self._told.get(kind)) is not None:
             for event in events:
                 tell(event)
+
+    def put_deltas(self, kind: str, middle: bytes, deltas: Sequence[str]) -> None:
+        """Take pieces of a text, of thoughts or of arguments that come together: the hot path."""
+        shown = _DELTAS[kind]
+        if shown == _THOUGHT and (self._omitted or not self._thoughts):
+            return
+        if shown == _CALL:
+            block = self._of_items[int(middle[middle.rindex(_INDEX) + len(_INDEX) : -len(_DELTA)])]
+            block.pieces += deltas
+        else:
+            block = self._last(shown) or self._start(shown, _EMPTY[shown])
+        head = block.head
+        written = [b"".join((head, _encode(delta), b"}}")) for delta in deltas]
+        if block is self._blocks[0]:
+            super().put("content_block_delta", *written)
+        else:
+            block.frames += [("content_block_delta", one) for one in written]
 
     # --- the message -------------------------------------------------------------------------------------------------
 
@@ -116,34 +140,6 @@ class MessageEvents(EventStream):
         super().put("error", _encode({"type": "error", "error": {"type": kind, "message": said["message"]}}))
 
     # --- blocks ------------------------------------------------------------------------------------------------------
-
-    def _deltas(self, kind: str, events: tuple[bytes, ...]) -> None:
-        """Write pieces of a text, of thoughts or of arguments. Their JSON is passed on as it is: the hot path."""
-        block = self._open_block(kind, events[0])
-        head = block.head
-        written = []
-        for event in events:
-            start = event.index(_DELTA) + len(_DELTA)
-            if kind == _TEXT and not event.endswith(_PLAIN):  # with probabilities, or of a refusal
-                piece = _encode(_decode(event)["delta"])
-            else:
-                piece = event[start : -len(_PLAIN) if kind == _TEXT else -1]
-            if kind == _CALL:
-                block.pieces.append(_decode(piece))
-            written.append(b"".join((head, piece, b"}}")))
-        if block is self._blocks[0]:
-            super().put("content_block_delta", *written)
-        else:
-            block.frames += [("content_block_delta", one) for one in written]
-
-    def _open_block(self, kind: str, event: bytes) -> _Block:
-        """Return the block that pieces belong to; texts and thoughts begin with the first of them."""
-        if kind == _CALL:
-            return self._of_items[_decode(event)["output_index"]]
-        if (last := self._last(kind)) is not None:
-            return last
-        empty: JSON = {"type": kind, kind: ""}
-        return self._start(kind, empty if kind == _TEXT else {**empty, "signature": ""})
 
     def _start(self, kind: str, block: JSON) -> _Block:
         """Begin a block."""
@@ -180,6 +176,8 @@ class MessageEvents(EventStream):
     # --- items -------------------------------------------------------------------------------------------------------
 
     def _item_added(self, event: bytes) -> None:
+        if _MESSAGE in event[:_HEAD]:  # as most, and texts begin with their first piece
+            return
         found = _decode(event)
         item = found["item"]
         if item["type"] == "function_call":
@@ -193,19 +191,25 @@ class MessageEvents(EventStream):
             self._tell(block, "content_block_delta", {"index": block.index, "delta": delta})
 
     def _item_done(self, event: bytes) -> None:
+        if _MESSAGE in event[:_HEAD]:
+            self._end_text()
+            return
         found = _decode(event)
         item = found["item"]
         kind = item["type"]
         if kind == "function_call":
             self._close(self._of_items.pop(found["output_index"]))
         elif kind == "message":
-            if (block := self._last(_TEXT)) is not None:
-                self._close(block)
+            self._end_text()
         elif kind == "reasoning":
             self._end_thoughts(item)
         else:
             for shown in item_blocks(item, thoughts=True, omitted=False):
                 self._whole(shown)
+
+    def _end_text(self) -> None:
+        if (block := self._last(_TEXT)) is not None:
+            self._close(block)
 
     def _last(self, kind: str) -> _Block | None:
         """Return the block that was begun last, if it is of a kind and still open."""
@@ -224,7 +228,7 @@ class MessageEvents(EventStream):
                 if sealed:
                     self._whole({"type": "redacted_thinking", "data": sealed})
                 return
-            block = self._start(_THOUGHT, {"type": _THOUGHT, _THOUGHT: "", "signature": ""})
+            block = self._start(_THOUGHT, _EMPTY[_THOUGHT])
         if sealed:
             delta = {"type": "signature_delta", "signature": sealed}
             self._tell(block, "content_block_delta", {"index": block.index, "delta": delta})

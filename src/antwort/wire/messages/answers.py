@@ -189,24 +189,25 @@ def stop_reason(response: ResponseObject, stopped_by: str | None) -> StopReason:
     """Return why a message ends."""
     if response.incomplete_details is not None:
         return _REASONS.get(response.incomplete_details.reason, "max_tokens")
-    if any(map(_is_client_call, response.output)):
-        return "tool_use"
+    declined = False
+    for item in response.output:
+        if isinstance(item, Message):
+            declined = declined or any(not isinstance(part, OutputText) for part in item.content)
+        elif _is_client_call(item):
+            return "tool_use"
     if stopped_by is not None:
         return "stop_sequence"
-    return "refusal" if any(map(_declines, response.output)) else "end_turn"
+    return "refusal" if declined else "end_turn"
 
 
 def _is_client_call(item: Item) -> bool:
     return isinstance(item, FunctionCall) or (isinstance(item, dict) and item["type"] == "function_call")
 
 
-def _declines(item: Item) -> bool:
-    return isinstance(item, Message) and any(not isinstance(part, OutputText) for part in item.content)
-
-
 def searches_in(response: ResponseObject) -> int:
     """Return how often the web was searched."""
-    return sum(isinstance(item, dict) and item["type"] == "web_search_call" for item in response.output)
+    calls = [item for item in response.output if isinstance(item, dict)]
+    return sum(item["type"] == "web_search_call" for item in calls) if calls else 0
 
 
 # --- errors -----------------------------------------------------------------------------------------------------------

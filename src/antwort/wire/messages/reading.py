@@ -38,9 +38,11 @@ from antwort.wire.messages.blocks import (
 )
 from antwort.wire.messages.client_tools import known_tool
 from antwort.wire.messages.requests import (
+    AnyToolChoice,
     AutoChoice,
     CountMessages,
     CreateMessage,
+    McpServer,
     MessageInput,
     NoChoice,
     ThinkingOff,
@@ -114,32 +116,35 @@ _NAMES: Mapping[str, str] = MappingProxyType(
 
 def read_message(request: CountMessages, knows: Knows) -> Reading:
     """Return what a request means; BadRequestError names the field that means nothing here."""
-    if isinstance(request, CreateMessage):
-        _check_served(request)
-    tools, hosted = _tools(request)
-    only = _only_text(request.messages)
-    items = _Items(knows)
+    only, places = _only_text(request.messages), [_FIRST]
+    said: str | list[JSON] = only or ""
     if only is None:
+        items = _Items(knows)
         for index, message in enumerate(request.messages):
             items.add(message, f"messages[{index}]")
-    create = CreateResponse(
-        model=request.model,
-        input=items.items if only is None else only,
-        instructions=_system(request.system),
-        tools=tools,
-        reasoning=_reasoning(request),
-        text=_format(request),
-        include=["reasoning.encrypted_content", *(INCLUDED[kind] for kind in hosted.values() if kind in INCLUDED)],
-    )
-    _choose(request, create, hosted)
+        said, places = items.items, items.places
+    create = CreateResponse(model=request.model, input=said, include=_INCLUDED, instructions=_system(request.system))
+    hosted: Mapping[str, str] = _NO_TOOLS
+    if request.tools is not None:
+        create.tools, hosted = _tools(request.tools, request.mcp_servers or ())
+        create.include = [*_INCLUDED, *(INCLUDED[kind] for kind in hosted.values() if kind in INCLUDED)]
+    if request.tool_choice is not None:
+        _choose(request.tool_choice, create, hosted)
+    if request.thinking is not None or request.output_config is not None:
+        create.reasoning, create.text = _reasoning(request), _format(request)
     if isinstance(request, CreateMessage):
+        _check_served(request)
         create.max_output_tokens = request.max_tokens
         create.stream, create.store = request.stream, request.store
         create.temperature, create.top_p = request.temperature, request.top_p
         if request.metadata is not None:
             create.user = request.metadata.user_id
-    places = items.places if only is None else [_Place("messages[0].content")]
     return Reading(create, places, hosted)
+
+
+_FIRST = _Place("messages[0].content")
+_INCLUDED = ["reasoning.encrypted_content"]
+_NO_TOOLS: Mapping[str, str] = MappingProxyType({})
 
 
 def _check_served(request: CreateMessage) -> None:
@@ -190,10 +195,7 @@ def _format(request: CountMessages) -> TextConfig | None:
     return TextConfig(format={"type": "json_schema", "name": "answer", "schema": wanted.schema})
 
 
-def _choose(request: CountMessages, create: CreateResponse, hosted: Mapping[str, str]) -> None:
-    choice = request.tool_choice
-    if choice is None:
-        return
+def _choose(choice: AnyToolChoice, create: CreateResponse, hosted: Mapping[str, str]) -> None:
     if isinstance(choice, NoChoice):
         create.tool_choice = "none"
         return
@@ -206,14 +208,12 @@ def _choose(request: CountMessages, create: CreateResponse, hosted: Mapping[str,
         create.tool_choice = "auto" if isinstance(choice, AutoChoice) else "required"
 
 
-def _tools(request: CountMessages) -> tuple[list[JSON] | None, Mapping[str, str]]:
+def _tools(given: Sequence[JSON], mcp_servers: Sequence[McpServer]) -> tuple[list[JSON], Mapping[str, str]]:
     """Return the tools, and the types of those that the server executes by their names."""
-    if request.tools is None:
-        return None, {}
-    servers = {server.name: server for server in request.mcp_servers or ()}
+    servers = {server.name: server for server in mcp_servers}
     tools: list[JSON] = []
     hosted: dict[str, str] = {}
-    for index, tool in enumerate(request.tools):
+    for index, tool in enumerate(given):
         param = f"tools[{index}]"
         kind = "custom" if tool.get("type") is None else read_type(tool, param)
         found = _TYPE.match(kind)

@@ -78,6 +78,9 @@ class NoChoice(Struct, tag="none", tag_field="type"):
     """The model must not call tools."""
 
 
+AnyToolChoice = AutoChoice | AnyChoice | ToolChoice | NoChoice
+
+
 class OutputFormat(Struct, tag="json_schema", tag_field="type"):
     """JSON that fits a schema."""
 
@@ -128,9 +131,7 @@ class CountMessages(Struct, kw_only=True, forbid_unknown_fields=True):
         list[JSON] | None,
         Meta(description="The tools the model may use: the client's, and those that the server executes."),
     ] = None
-    tool_choice: Annotated[
-        AutoChoice | AnyChoice | ToolChoice | NoChoice | None, Meta(description="Which of them it must use.")
-    ] = None
+    tool_choice: Annotated[AnyToolChoice | None, Meta(description="Which of them it must use.")] = None
     mcp_servers: Annotated[list[McpServer] | None, Meta(description="MCP servers that `mcp_toolset` tools name.")] = (
         None
     )
