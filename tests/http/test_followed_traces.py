@@ -8,6 +8,7 @@ from typing import Any
 
 import httpx
 from tests.http.sdk import Served, done, served
+from tests.support.postgres import on_one_store
 
 from antwort.providers.sub_agents import SubAgentsProvider
 from antwort.testing import Gate, Turn, call, turn
@@ -194,3 +195,21 @@ def test_a_server_that_stops_sends_its_readers_away(tmp_path: Path) -> None:
             assert "data: [DONE]" not in [*lines]
         gate.open()
         done(stage, name)
+
+
+@on_one_store()
+def test_a_run_is_followed_on_another_server_than_the_one_that_works_on_it(tmp_path: Path, postgres_url: str) -> None:
+    gate = Gate()
+    shared: JSON = {"storage": {"url": postgres_url}, "encryption": {"key": "of-all-servers-0123456789-0123456789"}}
+    steps = [turn(calls=[call("add", a=1, b=2)]), turn("3.", wait_for=gate)]
+    with (
+        served(tmp_path, steps, functions=[add], **shared) as stage,
+        served(tmp_path, [], functions=[add], **shared) as other,
+    ):
+        name = begun(stage, tools=[ADD])
+        gate.wait_reached()
+        with following(other, name) as coming:
+            found = [next(coming)]
+            gate.open()
+            found += coming
+        assert Rebuilt(found).story == stage.request("GET", f"/responses/{name}/trace").json()
