@@ -13,7 +13,7 @@ from tests.http.sdk import Served
 
 from antwort.types import JSON
 
-__all__ = ["ASK", "TOOL", "ask", "ask_async", "client", "events", "send", "strict"]
+__all__ = ["ASK", "TOOL", "ask", "ask_async", "check_order", "client", "events", "frames", "send", "strict"]
 
 TOOL: Any = {
     "name": "get_weather",
@@ -67,16 +67,17 @@ def events(stage: Served, *, beta: bool = False, **body: Any) -> list[JSON]:
     found = send(stage, {**ASK, **body, "stream": True})
     assert found.status_code == 200, found.text
     assert found.headers["content-type"] == "text/event-stream; charset=utf-8"
-    read = [*_frames(found.text)]
+    read = [*frames(found.text)]
     kind: Any = BetaRawMessageStreamEvent if beta else RawMessageStreamEvent
     for event in read:
         if event["type"] not in {"ping", "error"}:
             strict(kind, event)
-    _check_order([event for event in read if event["type"] != "ping"])
+    check_order([event for event in read if event["type"] != "ping"])
     return read
 
 
-def _frames(text: str) -> Iterator[JSON]:
+def frames(text: str) -> Iterator[JSON]:
+    """Give the events of a stream."""
     for part in text.split("\n\n"):
         if not part:
             continue
@@ -86,7 +87,7 @@ def _frames(text: str) -> Iterator[JSON]:
         yield event
 
 
-def _check_order(read: list[JSON]) -> None:
+def check_order(read: list[JSON]) -> None:
     """Check that blocks come one after the other, between the begin and the end of the message."""
     assert read[0]["type"] == "message_start"
     index, is_open = -1, False
