@@ -138,7 +138,7 @@ def test_thoughts_come_with_a_signature_and_go_back(tmp_path: Path, stream: bool
         told: Any = {"role": "assistant", "content": [hidden, *foreign]}
         ask(stage, stream, tools=[TOOL], messages=[*ASK["messages"], told, result])
         damaged: Any = {"type": "thinking", "thinking": "Tea?", "signature": f"{thought.signature[:-8]}AAAAAAA="}
-        with pytest.raises(anthropic.BadRequestError, match="messages"):
+        with pytest.raises(anthropic.BadRequestError, match="messages: The 'signature' of a thinking block"):
             ask(stage, stream, messages=[*ASK["messages"], {"role": "assistant", "content": [damaged]}])
     assert thought.thinking == "Tea?"
     assert stage.bodies[0]["reasoning_effort"] == "low"
@@ -378,7 +378,7 @@ def test_tenants_read_neither_the_messages_nor_the_thoughts_of_others(tmp_path: 
             found = stage.request("GET", f"/responses/{kept}", headers={"x-api-key": key})
             assert found.status_code == status
         history: Any = [*ASK["messages"], message.to_param(), {"role": "user", "content": "Sure?"}]
-        with pytest.raises(anthropic.BadRequestError, match=r"messages\[1\]\.content\[0\]|messages"):
+        with pytest.raises(anthropic.BadRequestError, match="messages: The 'signature' of a thinking block"):
             others.messages.create(**{**ASK, "messages": history})
         mine.messages.create(**{**ASK, "messages": history})
         with pytest.raises(anthropic.AuthenticationError) as caught:
@@ -424,6 +424,12 @@ def test_a_large_conversation_is_read_part_by_part(tmp_path: Path) -> None:
         ({"type": "document", "source": {"type": "base64", "data": "?", "media_type": "x"}}, "user", "document.pdf"),
         ({"type": "image", "source": {"type": "file", "file_id": "file-none"}}, "user", "content[1]"),
         ({"type": "image"}, "user", "messages[0].content[1].source"),
+        ({"type": "image", "source": {"type": "url", "url": "http://127.0.0.1/"}}, "user", "messages[0].content[1]"),
+        (
+            {"type": "document", "source": {"type": "url", "url": "http://169.254.169.254/"}},
+            "user",
+            "messages[0].content[1]",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_block_is_told_with_its_place(tmp_path: Path, block: Any, role: str, named: str) -> None:

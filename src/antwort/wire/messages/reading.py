@@ -84,6 +84,8 @@ class Reading(Struct):
         if param is None:
             return error
         named = self._named(param)
+        if error.code == "invalid_encrypted_content":
+            error.message = error.message.replace(*_SEALED)
         error.message = error.message.replace(param, named) if param in error.message else f"{named}: {error.message}"
         error.param = named
         return error
@@ -102,6 +104,8 @@ class Reading(Struct):
         return re.sub(r"^(tools\[\d+\])\.parameters", r"\1.input_schema", param)
 
 
+_SEALED = ("'encrypted_content' of a reasoning item", "'signature' of a thinking block")
+"""What thoughts are sealed in, there and here."""
 _NAMES: Mapping[str, str] = MappingProxyType(
     {
         "max_output_tokens": "max_tokens",
