@@ -25,7 +25,9 @@ RAW_TYPES = (ResponseObject, CompactedResponse, InputTokens, MessageAnswer, Mess
 RAW = {kind.__name__: kind for kind in RAW_TYPES}
 """What the endpoints in plain ASGI answer with."""
 KEY = ApiKeyConfig(id="one", key=SecretStr("sk-of-the-test"))
-PASSED_ON = {"POST /v1/chat/completions", "POST /v1/completions", "POST /v1/embeddings"}
+PASSED_ON = {
+    f"POST /v1/{end}" for end in ("chat/completions", "completions", "embeddings", "moderations", "images/generations")
+}
 UNTYPED = {"GET /metrics", "GET /openapi.json", "GET /v1/conversations/{conversation_id}/items/{item_id}", *PASSED_ON}
 UNTYPED.add("POST /mcp")
 """Texts, this description, items of any type, what another protocol describes, and what is passed on as it is."""

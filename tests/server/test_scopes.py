@@ -81,6 +81,8 @@ SCOPES = {
     "POST /v1/conversations/{conversation_id}": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}/items": {"conversations:write"},
     "POST /v1/embeddings": {"responses:write"},
+    "POST /v1/images/generations": {"responses:write"},
+    "POST /v1/moderations": {"responses:write"},
     "POST /v1/files": {"files:write"},
     "POST /v1/functions/{function_name}/disable": {"admin:write"},
     "POST /v1/functions/{function_name}/enable": {"admin:write"},

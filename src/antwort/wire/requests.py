@@ -309,6 +309,21 @@ class EmbeddingsRequest(Struct, kw_only=True):
     model: Annotated[str | None, _MODEL] = None
 
 
+class ModerationRequest(Struct, kw_only=True):
+    """A request to judge texts and images. Whatever else is in it is the model server's business."""
+
+    input: Annotated[str | list[str | JSON], Meta(description="A text, a list of texts, or texts and images as parts.")]
+    model: Annotated[str | None, _MODEL] = None
+
+
+class ImagesRequest(Struct, kw_only=True):
+    """A request for images. Whatever else is in it is the model server's business."""
+
+    prompt: Annotated[str, Meta(description="What is to be seen.")]
+    model: Annotated[str | None, _MODEL] = None
+    stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
+
+
 C = TypeVar("C", bound=CreateResponse)
 
 _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])

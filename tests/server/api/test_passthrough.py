@@ -197,6 +197,26 @@ def test_the_sdk_embeds_texts(sdk: Sdk, tmp_path: Path) -> None:
     assert [found.model, again.model] == ["embed", "embed"]  # as the client knows it
 
 
+def test_the_sdk_judges_texts_and_makes_images(sdk: Sdk, tmp_path: Path) -> None:
+    judged = {"flagged": True, "categories": {}, "category_scores": {}, "category_applied_input_types": {}}
+    answers = {
+        "/v1/moderations": {"id": "modr_1", "model": "small", "results": [judged]},
+        "/v1/images/generations": {"created": 1, "data": [{"b64_json": "aGk="}]},
+    }
+    for path, answer in answers.items():
+        with recording(body=json.dumps(answer).encode()) as recorder:
+            backends = {"main": BackendConfig(url=recorder.url, models=["small"], aliases={"other": "small"})}
+            with running(Antwort(config(tmp_path, backends=backends))) as app:
+                client = sdk(app, strict=False)
+                if path == "/v1/moderations":
+                    assert client.moderations.create(model="other", input="Hello!").results[0].flagged
+                else:
+                    found = client.images.generate(model="other", prompt="A lighthouse.").data
+                    assert [image.b64_json for image in found or ()] == ["aGk="]
+        assert recorder.paths == [path]
+        assert json.loads(recorder.bodies[0])["model"] == "small"
+
+
 def test_bytes_are_passed_on_as_they_arrive(sdk: Sdk, tmp_path: Path) -> None:
     gate = Gate()
     with ScriptServer([turn(["Hel", gate, "lo"])]) as model, before(model, tmp_path) as app:

@@ -1,4 +1,4 @@
-"""Completions of chats and texts, and embeddings: passed through to the model server that has the model."""
+"""What is passed through to the model server that has the model: chats, texts, embeddings, moderations, images."""
 
 import asyncio
 import json
@@ -6,6 +6,7 @@ import logging
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum, auto
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -28,7 +29,7 @@ from antwort.types import JSON
 from antwort.web.requests import authenticated, check_values, named_headers, read_body, require_json
 from antwort.web.routes import AsgiRoute
 from antwort.wire.field_errors import no_json
-from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest
+from antwort.wire.requests import ChatRequest, CompletionRequest, EmbeddingsRequest, ImagesRequest, ModerationRequest
 
 logger = logging.getLogger(__name__)
 
@@ -317,43 +318,55 @@ class Passthrough:
 
     def routes(self) -> list[AsgiRoute]:
         """Return the routes."""
+        passed = partial(AsgiRoute, "POST", scope=RESPONSES_WRITE, returns=JSON, upstream=True)
         return [
-            AsgiRoute(
-                "POST",
+            passed(
                 "/v1/chat/completions",
                 self.chat_completions,
                 "Complete a chat.",
-                RESPONSES_WRITE,
                 body=ChatRequest,
-                returns=JSON,
                 streams=True,
-                upstream=True,
                 examples=examples.CHAT,
             ),
-            AsgiRoute(
-                "POST",
+            passed(
                 "/v1/completions",
                 self.completions,
                 "Complete a text.",
-                RESPONSES_WRITE,
                 body=CompletionRequest,
-                returns=JSON,
                 streams=True,
-                upstream=True,
                 examples=examples.COMPLETION,
             ),
-            AsgiRoute(
-                "POST",
+            passed(
                 "/v1/embeddings",
                 self.embeddings,
                 "Embed texts.",
-                RESPONSES_WRITE,
                 body=EmbeddingsRequest,
-                returns=JSON,
-                upstream=True,
                 examples=examples.EMBEDDINGS,
             ),
+            passed(
+                "/v1/moderations",
+                self.moderations,
+                "Judge texts and images.",
+                body=ModerationRequest,
+                examples=examples.MODERATIONS,
+            ),
+            passed(
+                "/v1/images/generations",
+                self.images,
+                "Make images.",
+                body=ImagesRequest,
+                streams=True,
+                examples=examples.IMAGES,
+            ),
         ]
+
+    async def moderations(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Judge texts and images on the server that has the model; request and answer are passed on as they are."""
+        await self._pass_and_count("/moderations", scope, receive, send)
+
+    async def images(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Make images on the server that has the model; request and answer are passed on as they are."""
+        await self._pass_and_count("/images/generations", scope, receive, send)
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Complete a chat on the server that has the model; request and answer are passed on as they are."""

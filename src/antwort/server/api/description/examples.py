@@ -453,6 +453,18 @@ EMBEDDINGS = (
     ),
 )
 
+MODERATIONS = (
+    Example(
+        {"id": "modr_51c0", "model": "guard", "results": [{"flagged": False, "categories": {}, "category_scores": {}}]},
+        body={"model": "guard", "input": "Hello!"},
+    ),
+)
+IMAGES = (
+    Example(
+        {"created": _TIME, "data": [{"b64_json": "iVBORw0KGgo="}]},
+        body={"model": "painter", "prompt": "A lighthouse.", "size": "1024x1024"},
+    ),
+)
 _STATE: JSON = {"version": antwort.__version__, "model": "the built-in demo model (antwort-demo)"}
 INDEX = (
     Example(

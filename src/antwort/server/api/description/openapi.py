@@ -238,6 +238,8 @@ _TAGS = {
     "chat": "Chat Completions, passed through.",
     "completions": "Completions of texts, passed through.",
     "embeddings": "Embeddings, passed through.",
+    "moderations": "Judgements of texts and images, passed through.",
+    "images": "Images, passed through.",
     "functions": "What models can call.",
     "providers": "What brings the functions.",
     "server": "Probes, metrics and this description.",
