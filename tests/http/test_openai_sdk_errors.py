@@ -142,7 +142,7 @@ def test_an_item_that_is_not_there_is_not_found(tmp_path: Path) -> None:
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", None),
         ({"text": {"format": {"type": "json_schema", "name": "x"}}}, "text.format.schema", None),
         ({"tools": [{"type": "function", "name": "no spaces"}]}, "tools[0].name", None),
-        ({"prompt": {"id": "pmpt_1"}}, "prompt", "unsupported_parameter"),
+        ({"moderation": {"model": "guard"}}, "moderation", "unsupported_parameter"),
         ({"conversation": {}}, "conversation.id", "missing_required_parameter"),
         (
             {"conversation": "conv_1", "previous_response_id": "resp_1"},
