@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.clients.node_scripts import NodeFunctions
 from tests.clients.stage import KEY, Stage
 from tests.http.sdk import Served
 from tests.support.postgres import on_one_store
@@ -28,6 +29,7 @@ else:
 pytestmark = on_one_store()
 
 BONN = call("get_weather", city="Bonn", call_id="call_1")
+KINDS = ("agent", "handoff", "function")
 
 
 @pytest.fixture
@@ -139,3 +141,17 @@ async def test_a_long_run_comes_in_many_parts(traces: Any, stage: Stage) -> None
         assert {one["name"] for one in worker["spans"]} == {f"step_{number}" for number in range(700)}
         assert max(len(one["data"]["input"]) for one in worker["spans"]) == 1000
         assert sum(len(str(one["data"])) for one in worker["spans"]) < 3_000_000
+
+
+async def test_the_sdk_for_javascript_sends_its_traces_alike(stage: Stage) -> None:
+    steps = [turn(calls=[call("transfer_to_Weatherman", call_id="call_0")]), turn(calls=[BONN]), turn("Sunny.")]
+    with stage(*steps) as served, NodeFunctions.started() as functions:
+        made = await functions.run("agents.mjs", "traced", served)
+        found = fetched(served, f"/traces/{made['trace']}")
+        assert (found["name"], found["failures"], made["answer"]) == ("Weather", [], "Sunny.")
+        names = {kind: [one["name"] for top in found["spans"] for one in within(top, kind)] for kind in KINDS}
+        assert names == {"agent": ["Boss", "Weatherman"], "handoff": ["Weatherman"], "function": ["get_weather"]}
+        [function] = [one for top in found["spans"] for one in within(top, "function")]
+        assert function["data"]["output"] == "Sunny in Bonn."
+        responses = [one["response"]["id"] for top in found["spans"] for one in within(top, "response")]
+        assert responses == made["responses"]
