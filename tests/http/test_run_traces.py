@@ -106,6 +106,14 @@ def test_a_model_that_fails_is_told_with_its_error(tmp_path: Path) -> None:
         assert all(one["message"].endswith("api_key=*** Out of tune.") for one in story["failures"])
 
 
+def test_backends_are_told_that_were_asked_with_each_try(tmp_path: Path) -> None:
+    steps = [turn(error=fail(503, "Later.")), turn(calls=[call("add", a=1, b=2)]), turn("Done.")]
+    backend: JSON = {"retries": 1}
+    with served(tmp_path, steps, functions=[add], over_http=True, backend=backend) as stage:
+        story = traced(stage, answered(stage, tools=[ADD]))
+        assert [one["backends"] for one in story["responses"][0]["turns"]] == [["main", "main"], ["main"]]
+
+
 def test_calls_of_programs_are_told_below_them(tmp_path: Path) -> None:
     code = "await add(a=1)\nawait fail()"
     with served_programs(tmp_path, [program(code), "It failed."]) as stage:

@@ -151,6 +151,8 @@ class ModelRequest(msgspec.Struct):
     """Fields of the request for the model server, beyond the API; its backend takes them."""
     headers: Mapping[str, str] = {}
     """Headers beside those of the configuration: by them the model server's spans belong to the turn's."""
+    tried: list[str] = []
+    """The backends that were asked, one for each try: whoever asks takes note. Copies of a request share it."""
 
 
 class WholeCall(msgspec.Struct, frozen=True, gc=False):

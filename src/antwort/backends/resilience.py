@@ -384,6 +384,7 @@ class GuardedBackend(BackendWrapper):
         watch = watched(sink, self._on_begin)
         attempt = 0
         while True:
+            request.tried.append(self.name)
             try:
                 await self.backend.run(request, watch)
             except APIError as error:

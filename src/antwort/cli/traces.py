@@ -94,6 +94,8 @@ def _turn(turn: JSON) -> _Node:
     if turn["input_tokens"] or turn["output_tokens"]:
         cached = f", {turn['cached_tokens']:,} cached" if turn["cached_tokens"] else ""
         parts.append(f"{turn['input_tokens']:,} tokens in{cached}, {turn['output_tokens']:,} out")
+    if len(turn["backends"]) > 1:
+        parts.append(f"asked {', then '.join(map(harmless, turn['backends']))}")
     said = " ".join(filter(None, (_said(item) for item in turn["items"])))
     text = "  ".join(parts) + (f"  {_FAILED} {_short(turn['error'])}" if turn["error"] else "")
     below = [*([_Node(_short(said))] if said else []), *map(_call, turn["calls"])]

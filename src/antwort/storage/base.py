@@ -88,6 +88,8 @@ class TurnRecord(Struct, array_like=True):
     """Why the model has ended, as its server says."""
     error: str | None = None
     """Why there is no answer."""
+    tried: list[str] = []
+    """The backends that were asked, one for each try."""
 
 
 class ResponseChain(Struct, frozen=True):

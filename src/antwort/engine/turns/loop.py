@@ -365,7 +365,7 @@ class Loop:
         finally:
             usage = emitter.turn_usage
             budget.settle(model, usage)
-            telemetry.note_turn(begun, emitter, started)
+            telemetry.note_turn(begun, emitter, started, self._asked)
         self._parts.metrics.count_turn(model, started, emitter.first_piece_at, usage)
         calls = emitter.end_turn()
         if usage is not None:

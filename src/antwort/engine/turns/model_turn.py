@@ -103,6 +103,7 @@ def next_request(
         parallel_tool_calls=plan.create.parallel_tool_calls if tools else None,
         max_output_tokens=_tokens_left(plan, totals),
         short=_is_short(plan, items),
+        tried=[],
     )
 
 

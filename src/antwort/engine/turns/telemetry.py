@@ -3,6 +3,7 @@
 import time
 from contextlib import AbstractContextManager
 
+from antwort.backends.base import ModelRequest
 from antwort.engine.output.emitter import Emitter
 from antwort.engine.plan import Plan
 from antwort.observability import Metrics, Span, Tracer
@@ -64,7 +65,7 @@ def record_answer(span: Span, emitter: Emitter) -> None:
         span.set("gen_ai.usage.output_tokens", emitter.turn_usage.output_tokens)
 
 
-def note_turn(turn: TurnRecord | None, emitter: Emitter, started: float) -> None:
+def note_turn(turn: TurnRecord | None, emitter: Emitter, started: float, asked: ModelRequest | None) -> None:
     """Note in a turn what came of it, if anybody will know it; when it began by `perf_counter`."""
     if turn is None:
         return
@@ -76,6 +77,8 @@ def note_turn(turn: TurnRecord | None, emitter: Emitter, started: float) -> None
         turn.read, turn.written = usage.input_tokens, usage.output_tokens
         turn.cached = usage.input_tokens_details.cached_tokens
     turn.finish = emitter.finish_reason
+    if asked is not None:
+        turn.tried = asked.tried
 
 
 MODELS = 100

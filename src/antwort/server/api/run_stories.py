@@ -76,6 +76,7 @@ class TracedTurn(Struct, kw_only=True):
     output_tokens: int
     finish_reason: Annotated[str | None, Meta(description="Why it has ended, as the model server says.")]
     error: Annotated[str | None, Meta(description="Why there is no answer.")]
+    backends: Annotated[Sequence[str], Meta(description="Those that were asked, one for each try; the last answered.")]
     items: Annotated[Sequence[JSON], Meta(description="What the model has said, calls of the client among it.")]
     calls: Annotated[Sequence[TracedCall], Meta(description="What the server has executed of it.")]
 
@@ -400,6 +401,7 @@ def _turn(number: int, turn: TurnRecord | None, texts: Texts) -> TracedTurn:
         output_tokens=0 if turn is None else turn.written,
         finish_reason=None if turn is None else turn.finish,
         error=None if turn is None or turn.error is None else texts.text(turn.error),
+        backends=() if turn is None else turn.tried,
         items=(),
         calls=(),
     )

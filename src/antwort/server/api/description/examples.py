@@ -177,6 +177,7 @@ _TRACED_TURN: JSON = {
     "output_tokens": 58,
     "finish_reason": "tool_calls",
     "error": None,
+    "backends": ["main"],
     "items": [],
     "calls": [_TRACED_CALL],
 }

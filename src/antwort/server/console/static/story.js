@@ -91,7 +91,7 @@ export class Story {
     const tokens = turn.input_tokens || turn.output_tokens
       ? `${number(turn.input_tokens)} tokens in${turn.cached_tokens ? ` (${number(turn.cached_tokens)} cached)` : ""}, ${number(turn.output_tokens)} out`
       : "";
-    const facts = [turn.finish_reason && `It ended with “${turn.finish_reason}”.`, turn.first_token_seconds !== null && `The first token came after ${duration(turn.first_token_seconds)}.`].filter(Boolean);
+    const facts = [turn.finish_reason && `It ended with “${turn.finish_reason}”.`, turn.first_token_seconds !== null && `The first token came after ${duration(turn.first_token_seconds)}.`, turn.backends.length && `Asked: ${turn.backends.join(", then ")}.`].filter(Boolean);
     const inside = [
       turn.error && titled("Why there is no answer", turn.error),
       turn.items.map((/** @type {Json} */ item) => itemView(item, OVER)),
