@@ -318,7 +318,7 @@ def test_parallel_calls_and_the_text_beside_them_are_one_message_for_the_backend
 
 def test_unknown_values_of_include_and_unknown_parameters_are_refused(tmp_path: Path) -> None:
     with serving(tmp_path, []) as (client, _):
-        for body in ({"include": ["everything"]}, {"temprature": 1}, {"prompt": {"id": "p"}}):
+        for body in ({"include": ["everything"]}, {"temprature": 1}, {"moderation": {"model": "m"}}):
             response = client.post("/v1/responses", json={"model": "m", "input": "hi", **body})
             assert response.status_code == 400
             assert response.json()["error"]["param"] == next(iter(body))
