@@ -272,7 +272,8 @@ def test_what_does_not_fit_is_named_and_nothing_is_kept(tmp_path: Path) -> None:
             assert refused.status_code == 400, body
             assert refused.json()["error"]["param"] == param
         deep = f'{{"data": [{{"object": "trace", "id": "t", "metadata": {"[" * 5000}{"]" * 5000}}}]}}'
-        for content in (deep, "{", '{"data": [{"object": "trace", "id": "t", "metadata": {"a": "\\ud800"}}]}'):
+        huge = f'{{"data": [{{"object": "trace", "id": "t", "metadata": {{"a": {"9" * 5000}}}}}]}}'
+        for content in (deep, huge, "{", '{"data": [{"object": "trace", "id": "t", "metadata": {"a": "\\ud800"}}]}'):
             headers = {"content-type": "application/json"}
             refused = stage.request("POST", "/traces/ingest", content=content, headers=headers)
             assert (refused.status_code, refused.json()["error"]["type"]) == (400, "invalid_request_error")

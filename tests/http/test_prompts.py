@@ -138,6 +138,7 @@ def test_a_prompt_that_is_not_there_is_told(tmp_path: Path, asked: Any, message:
     [
         ({"shop": {"type": "input_audio"}}, "prompt.variables.shop"),
         ({"shop": {}}, "prompt.variables.shop"),
+        ({"shop": {"type": ["input_text"]}}, "prompt.variables.shop"),
         ({"shop": {"type": "input_text", "text": 1}}, "prompt.variables.shop"),
         ({"shop": 1}, "prompt.variables.shop"),
         ({"shop": "x" * 1_000_000}, "prompt.variables"),

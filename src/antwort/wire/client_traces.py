@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -9,7 +10,7 @@ from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.field_errors import beyond_limit, field_error, no_json
+from antwort.wire.field_errors import beyond_limit, field_error, no_json, read_document
 
 MOST_ITEMS = 1_000
 """Traces and spans of one request."""
@@ -101,7 +102,7 @@ def _raws(body: bytes) -> Sequence[msgspec.Raw]:
     try:
         found = _whole.decode(body).data
     except msgspec.ValidationError as error:
-        raise field_error(str(error), IngestTraces, lambda: msgspec.json.decode(body)) from None
+        raise field_error(str(error), IngestTraces, partial(read_document, body)) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_json(body, error) from None
     if len(found) > MOST_ITEMS:
@@ -114,7 +115,7 @@ def _read(raw: msgspec.Raw, param: str) -> SentItem:
     try:
         item: SentItem = _item.decode(raw)
     except msgspec.ValidationError as error:
-        raise field_error(str(error), SentItem, lambda: msgspec.json.decode(raw), param) from None
+        raise field_error(str(error), SentItem, partial(read_document, bytes(raw)), param) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_json(bytes(raw), error, param) from None
     return item

@@ -71,10 +71,11 @@ def _with_prompt(create: CreateResponse, reference: PromptReference, version: Pr
     """Return a request with the text of a prompt in its instructions, and images and files for it in its input."""
     values: dict[str, str] = {}
     shown: list[JSON] = []
+    known = frozenset(version.variables)  # there may be many, of both
     for name, value in (reference.variables or {}).items():
         text = value if isinstance(value, str) else _text_of(name, value)
         values[name] = name if text is None else text
-        if text is None and not isinstance(value, str) and name in version.variables:
+        if text is None and not isinstance(value, str) and name in known:
             shown += [{"type": "input_text", "text": f"{name}:"}, value]
     text = filled_in(version.template, values, _LONGEST)
     if text is None:
@@ -95,7 +96,7 @@ def _text_of(name: str, value: Mapping[str, object]) -> str | None:
     kind = value.get("type")
     if kind == "input_text" and isinstance(text := value.get("text"), str):
         return text
-    if kind not in _PARTS or kind == "input_text":
+    if not isinstance(kind, str) or kind not in _PARTS or kind == "input_text":
         raise BadRequestError(
             f"The variable '{name[:64]}' is neither a text nor one of {', '.join(sorted(_PARTS))}.",
             param=f"prompt.variables.{name[:64]}",

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from typing_extensions import override
 
 from antwort.provider import (
+    ConflictError,
     Context,
     Counter,
     Effect,
@@ -16,7 +17,6 @@ from antwort.provider import (
     FunctionError,
     Provider,
     Scope,
-    ServiceUnavailableError,
     function,
 )
 from antwort.providers.user.routes import QuestionRoutes, UserSettings
@@ -75,7 +75,7 @@ class User(Provider[UserSettings]):
     def _required_webhook(self) -> Webhook:
         webhook = self._webhook()
         if webhook is None:
-            raise ServiceUnavailableError("There is no webhook here; 'providers.user.settings.webhook' names one.")
+            raise ConflictError("There is no webhook here; 'providers.user.settings.webhook' names one.")
         return webhook
 
     @function(scope=Scope.USER, effect=Effect.SUSPEND, attach=True)
