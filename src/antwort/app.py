@@ -63,7 +63,7 @@ from antwort.runs.workers import Sharing, WorkerWatch
 from antwort.sandbox import Sandbox, SandboxRules
 from antwort.sandbox.mounts import MountSpace
 from antwort.server import Parts, build_asgi, build_websockets
-from antwort.server.batches import BatchRunner
+from antwort.server.batches import BatchFiles, BatchRunner
 from antwort.server.gate import BodyBudget
 from antwort.server.observation import Refusals
 from antwort.server.readiness import ServerState, refuse_unstarted
@@ -380,9 +380,8 @@ class Antwort:
         )
         self.registry.bind(self.values.of, self.runs.agents.of)
         batches = Batches(store.records(OWN_RECORDS))
-        self._batches = BatchRunner(
-            self.config.engine, batches, self.files.read, self.files.create, self.router.resolve
-        )
+        files = BatchFiles(self.files.read, self.files.create, self.files.delete, self.files.list)
+        self._batches = BatchRunner(self.config.engine, batches, files, self.router.resolve)
         parts = self._parts()
         self._http, self._websockets = build_asgi(parts), build_websockets(parts)
         self._peers.open()

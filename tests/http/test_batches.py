@@ -1,8 +1,12 @@
 """Batches: many requests in a file, answered in the background, each once."""
 
+import contextlib
 import json
+import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +14,10 @@ import pytest
 from openai import BadRequestError, ConflictError, NotFoundError, OpenAI, PermissionDeniedError
 from openai.types import Batch
 from tests.http.sdk import Served, served
+from typing_extensions import override
 
+from antwort.errors import ServiceUnavailableError
+from antwort.server import batches
 from antwort.testing import Gate, Turn, fail, matching, turn
 from antwort.types import JSON
 
@@ -24,12 +31,13 @@ def line(number: int, **body: Any) -> JSON:
     return {"custom_id": f"line-{number}", "method": "POST", "url": ENDPOINT, "body": asked}
 
 
-def uploaded(client: OpenAI, lines: Iterable[JSON | str]) -> str:
-    content = "\n".join(each if isinstance(each, str) else json.dumps(each) for each in lines)
-    return client.files.create(file=("lines.jsonl", content.encode()), purpose="batch").id
+def uploaded(client: OpenAI, lines: Iterable[JSON | str | bytes]) -> str:
+    texts = (each if isinstance(each, str | bytes) else json.dumps(each) for each in lines)
+    content = b"\n".join(each.encode() if isinstance(each, str) else each for each in texts)
+    return client.files.create(file=("lines.jsonl", content), purpose="batch").id
 
 
-def made(client: OpenAI, lines: Iterable[JSON | str], **fields: Any) -> Batch:
+def made(client: OpenAI, lines: Iterable[JSON | str | bytes], **fields: Any) -> Batch:
     fields = {"endpoint": ENDPOINT, "completion_window": "24h", **fields}
     return client.batches.create(input_file_id=uploaded(client, lines), **fields)
 
@@ -96,6 +104,8 @@ def test_what_fails_is_in_a_file_of_its_own(tmp_path: Path) -> None:
         ("{", "invalid_json_line", None),
         ("[1]", "invalid_json_line", None),
         ("[" * 10_000, "invalid_json_line", None),
+        (b'{"custom_id": "\xff"}', "invalid_json_line", None),
+        (f'{{"custom_id": {"9" * 5000}}}', "invalid_json_line", None),
         ({**line(1), "custom_id": None}, "missing_required_parameter", "custom_id"),
         ({**line(1), "method": 1}, "missing_required_parameter", "method"),
         ({key: value for key, value in line(1).items() if key != "url"}, "missing_required_parameter", "url"),
@@ -110,7 +120,7 @@ def test_what_fails_is_in_a_file_of_its_own(tmp_path: Path) -> None:
     ],
 )
 def test_one_bad_line_fails_the_batch_before_anything_is_asked(
-    tmp_path: Path, bad: JSON | str, code: str, param: str | None
+    tmp_path: Path, bad: JSON | str | bytes, code: str, param: str | None
 ) -> None:
     backend: JSON = {"models": ["scripted"]}
     with served(tmp_path, [], section=PROVIDERS, over_http=True, backend=backend) as stage:
@@ -217,3 +227,134 @@ def test_requests_have_the_tenant_and_the_scopes_of_whoever_made_the_batch(tmp_p
         assert refused["response"]["body"]["error"]["code"] == "insufficient_permissions"
         with pytest.raises(PermissionDeniedError, match="files:read"):
             other.batches.create(input_file_id="file-1", endpoint=ENDPOINT, completion_window="24h")
+
+
+def test_one_answer_that_is_no_json_fails_its_line_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "_TRIES", 1)
+    with odd_model(b"<html>\xff</html>") as url:
+        odd: JSON = {"url": url, "models": ["odd"]}
+        endpoint: Any = "/v1/embeddings"
+        asked = [{**line(number), "url": endpoint, "body": {"model": "odd", "input": "x"}} for number in range(2)]
+        with served(tmp_path, [], section=PROVIDERS, over_http=True, backend=odd) as stage:
+            client = stage.client()
+            done = ended(client, made(client, asked, endpoint=endpoint).id)
+            assert (done.status, done.output_file_id) == ("completed", None)
+            for refused in answers(client, done.error_file_id):
+                assert refused["response"]["status_code"] == 502
+                assert "is not valid JSON" in refused["response"]["body"]["error"]["message"]
+
+
+@contextlib.contextmanager
+def odd_model(answer: bytes) -> Iterator[str]:
+    """Serve a model server that answers everything with the same bytes."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("content-length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        @override
+        def log_message(self, *_: object) -> None: ...
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_a_batch_waits_for_room_for_its_answers(tmp_path: Path) -> None:
+    limits = {"per_tenant": {"max_files_bytes": 6000}}
+    settings: Any = {"takeover_after": 0.5}
+    with served(tmp_path, numbers(1), section=PROVIDERS, limits=limits, engine=settings) as stage:
+        client = stage.client()
+        other = client.files.create(file=("a.txt", b"x" * 5600), purpose="user_data")
+        batch = made(client, [line(0)])
+        until = time.monotonic() + 60
+        while client.batches.retrieve(batch.id).status != "finalizing":
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        client.files.delete(batch.input_file_id)  # it is read no more
+        client.files.delete(other.id)
+        done = ended(client, batch.id)
+        assert (done.status, len(answers(client, done.output_file_id))) == ("completed", 1)
+        assert len(list(client.files.list())) == 1
+
+
+def test_answers_that_can_never_be_kept_fail_the_batch(tmp_path: Path) -> None:
+    limits = {"per_tenant": {"max_file_bytes": 600}}
+    with served(tmp_path, numbers(1), section=PROVIDERS, limits=limits) as stage:
+        client = stage.client()
+        done = ended(client, made(client, [line(0)]).id)
+        assert (done.status, done.errors is not None) == ("failed", True)
+        assert "max_file_bytes" in str(done.errors)
+
+
+def test_many_made_at_a_time_all_come_to_their_end(tmp_path: Path) -> None:
+    with served(tmp_path, [], section=PROVIDERS) as stage, ThreadPoolExecutor(16) as several:
+        client = stage.client()
+        file_id = uploaded(client, [""])
+        fields: Any = {"input_file_id": file_id, "endpoint": ENDPOINT, "completion_window": "24h"}
+        found = list(several.map(lambda _: client.batches.create(**fields).id, range(64)))
+        assert {ended(client, each).status for each in found} == {"failed"}
+
+
+def test_whoever_comes_late_leaves_a_batch_as_another_server_has_ended_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = batches.BatchWork._file
+    late = threading.Event()
+
+    async def frozen(work: batches.BatchWork, batch: Any, *, fine: bool) -> str | None:
+        made = await written(work, batch, fine=fine)
+        if not fine:  # both are written
+            await work._batches.change(work.open.tenant, work.open.id, end)
+            late.set()
+        return made
+
+    def end(batch: Any) -> None:
+        batch.output_file_id, batch.status = "file-other", "completed"
+
+    monkeypatch.setattr(batches.BatchWork, "_file", frozen)
+    with served(tmp_path, numbers(1), section=PROVIDERS, engine={"takeover_after": 0.5}) as stage:
+        client = stage.client()
+        batch = made(client, [line(0)])
+        assert late.wait(60)
+        until_left(client, 1)
+        assert client.batches.retrieve(batch.id).output_file_id == "file-other"
+
+
+def test_files_that_a_server_has_left_go_when_another_ends_the_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = batches.BatchFiles.create
+    left: list[str] = []
+
+    async def cut_off(files: batches.BatchFiles, tenant: str, *args: Any, **options: Any) -> str:
+        name = await create(files, tenant, *args, **options)
+        if not left:
+            left.append(name)
+            raise ServiceUnavailableError("Killed.")
+        return name
+
+    monkeypatch.setattr(batches.BatchFiles, "create", cut_off)
+    with served(tmp_path, numbers(1), section=PROVIDERS, engine={"takeover_after": 0.5}) as stage:
+        client = stage.client()
+        done = ended(client, made(client, [line(0)]).id)
+        assert (done.status, len(answers(client, done.output_file_id))) == ("completed", 1)
+        until_left(client, 2)
+        assert left[0] not in {file.id for file in client.files.list()}
+
+
+def until_left(client: OpenAI, number: int) -> None:
+    until = time.monotonic() + 60
+    while len(list(client.files.list())) != number:
+        assert time.monotonic() < until
+        time.sleep(0.01)

@@ -4,8 +4,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
+from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -16,9 +17,9 @@ from antwort.concurrency.backoff import Backoff
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import EngineConfig
 from antwort.context import Context
-from antwort.errors import APIError, NotFoundError
+from antwort.errors import APIError, BadGatewayError, NotFoundError, PayloadTooLargeError
 from antwort.observability import bind_log_context
-from antwort.storage.base import FileRecord, StoreUnavailableError
+from antwort.storage.base import FileRecord, Page, StoreUnavailableError
 from antwort.storage.batches import OVER, Batch, BatchError, BatchErrors, Batches, OpenBatch
 from antwort.types import JSON
 from antwort.web.answers import as_api_error
@@ -31,18 +32,28 @@ ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/em
 _REQUIRED = {"custom_id": str, "method": str, "url": str, "body": dict}
 _MOST_ERRORS = 100
 _LONGEST_NAME = 512
+_PURPOSE = "batch_output"
+_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _MAY_PASS = {429, 502, 503, 504}
 """What is tried again: the model server is busy, or away."""
 _TRIES = 6
 _FAILED = 400
 _MOST_WORKS = 16
 """Batches that a server works on at a time."""
+_MOST_OF_TENANT = 4
+"""Those of them that one tenant has: the others need not wait for all of his."""
+_MAKING = 3600
+"""Seconds after which a batch that is not there yet will not come any more."""
+_MOST_MODELS = 1_000
+"""Models that a file may name until they are looked up again."""
 _CLOSE_TIMEOUT = 5.0
 
 ReadFile = Callable[[str, str], Awaitable[AsyncIterator[bytes]]]
 """Returns the content of a tenant's file, by its id; raises a NotFoundError if there is none."""
 CreateFile = Callable[[str, str, str, AsyncIterator[bytes]], Awaitable[FileRecord]]
 """Keeps a file of a tenant, with a name and a purpose."""
+DeleteFile = Callable[[str, str], Awaitable[None]]
+ListFiles = Callable[..., Awaitable[Page]]
 CheckModel = Callable[[str], Awaitable[object]]
 """Raises a NotFoundError for a model that cannot be anywhere."""
 
@@ -58,6 +69,44 @@ class BatchLimits(Struct, frozen=True):
     """Seconds between two looks for batches, and between two signs of life."""
     lease: float = 10.0
     """Seconds without a sign of life after which a batch is taken over."""
+
+
+class BatchFiles:
+    """The files that batches are read from and written to."""
+
+    def __init__(self, read: ReadFile, create: CreateFile, delete: DeleteFile, listed: ListFiles) -> None:
+        self._read, self._create, self._delete, self._list = read, create, delete, listed
+
+    async def read(self, tenant: str, file_id: str) -> AsyncIterator[bytes]:
+        """Return the content of a file; a NotFoundError if there is none."""
+        return await self._read(tenant, file_id)
+
+    async def create(self, tenant: str, batch: Batch, content: AsyncIterator[bytes], *, fine: bool) -> str:
+        """Keep answers that are fine, or others; return the id of the file."""
+        return (await self._create(tenant, _names(batch)[not fine], _PURPOSE, content)).id
+
+    async def forget(self, tenant: str, file_ids: Iterable[str | None]) -> None:
+        """Delete files of answers that nobody was told of."""
+        for file_id in filter(None, file_ids):
+            with contextlib.suppress(NotFoundError):
+                await self._delete(tenant, file_id)
+
+    async def forget_others(self, tenant: str, batch: Batch) -> None:
+        """Delete the files of a batch that is over which it does not name."""
+        after, more = None, True
+        while more:
+            page = await self._list(tenant, purpose=_PURPOSE, after=after)
+            since = [file for file in page.data if file.created_at >= batch.created_at]
+            after, more = page.data[-1].id if page.data else None, page.has_more and len(since) == len(page.data)
+            own = {batch.output_file_id, batch.error_file_id}
+            await self.forget(
+                tenant, [file.id for file in since if file.filename in _names(batch) and file.id not in own]
+            )
+
+
+def _names(batch: Batch) -> tuple[str, str]:
+    """Return the names of the files with the answers that are fine, and with the others."""
+    return f"{batch.id}_output.jsonl", f"{batch.id}_error.jsonl"
 
 
 class _Line(Struct, frozen=True):
@@ -86,13 +135,12 @@ class BatchRunner:
         self,
         settings: EngineConfig,
         batches: Batches,
-        read_file: ReadFile,
-        create_file: CreateFile,
+        files: BatchFiles,
         check_model: CheckModel,
     ) -> None:
         lease = settings.takeover_after
         self.batches = batches
-        self.read_file, self.create_file = read_file, create_file
+        self.files = files
         self.limits = BatchLimits(settings.parallel_batch_requests, every=min(2.0, lease / 5), lease=lease)
         self.api: ASGIApp | None = None
         """Where the requests go."""
@@ -127,6 +175,8 @@ class BatchRunner:
                     self._look_at(batch)
             except StoreUnavailableError as error:
                 logger.warning("nobody looks for batches now: %s", error.message)
+            except Exception:
+                logger.exception("nobody looks for batches now")
             self._woken.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), self.limits.every)
@@ -134,6 +184,8 @@ class BatchRunner:
     def _look_at(self, batch: OpenBatch) -> None:
         """Work on a batch if nobody else does: if its owner has given no sign of life for long enough."""
         if batch.id in self._works or self.api is None or len(self._works) >= _MOST_WORKS:
+            return
+        if sum(work.open.tenant == batch.tenant for work in self._works.values()) >= _MOST_OF_TENANT:
             return
         now, version = time.monotonic(), batch.kept.version
         seen = self._sights.get(batch.id)
@@ -149,10 +201,11 @@ class BatchRunner:
 
     async def _to_end(self, work: "BatchWork") -> None:
         try:
-            await work.run()
+            if await work.run():
+                self._woken.set()  # there is room for another one
         except _TakenOverError:
             logger.info("another server works on batch %s", work.open.id)
-        except StoreUnavailableError as error:
+        except APIError as error:
             logger.warning("batch %s is left for now: %s", work.open.id, error.message)
         except Exception:
             logger.exception("batch %s is left for now", work.open.id)
@@ -167,7 +220,9 @@ class BatchWork:
         self, runner: BatchRunner, batch: OpenBatch, slots: asyncio.Semaphore, check_model: CheckModel, api: ASGIApp
     ) -> None:
         self.open = batch
-        self._batches, self._runner, self._limits = runner.batches, runner, runner.limits
+        self._batches, self._files, self._limits = runner.batches, runner.files, runner.limits
+        self._is_later = batch.kept.version > 1
+        """Whether another server, or the one before this one, may have left files."""
         self._slots = slots
         self._check_model = check_model
         self._api = api
@@ -176,13 +231,17 @@ class BatchWork:
         self._batch: Batch | None = None
         self._done: dict[int, bool] = {}
         self._lost = False
+        self._holding = asyncio.Lock()
 
     def note(self, batch: Batch) -> None:
         """Take note of how the batch is now: somebody has changed it."""
         self._batch = batch
 
-    async def run(self) -> None:
-        """Bring the batch to its end."""
+    async def run(self) -> bool:
+        """Bring the batch to its end; False if it is only being made."""
+        young = time.time() - self.open.kept.created_at < _MAKING
+        if young and await self._batches.find(self.open.tenant, self.open.id) is None:
+            return False
         await self._hold()
         loop = asyncio.get_running_loop()
         self._work = loop.create_task(self._bring_to_end(), name=f"{self.open.id}: its requests")
@@ -195,10 +254,12 @@ class BatchWork:
             raise
         finally:
             await end_tasks([self._work, beats], _CLOSE_TIMEOUT)
+        return True
 
     async def _hold(self) -> None:
-        if not await self._batches.hold(self.open):
-            raise _TakenOverError
+        async with self._holding:
+            if not await self._batches.hold(self.open):
+                raise _TakenOverError
 
     async def _beat(self, work: asyncio.Task[Any]) -> None:
         """Say again and again that somebody is at work; stop the work if somebody else is."""
@@ -225,27 +286,39 @@ class BatchWork:
             await self._batches.close(self.open)
             return
         if batch.status in OVER:
-            await self._batches.close(self.open)
+            await self._forget(batch)
             return
-        total, errors = await self._validated(batch)
+        total, errors = batch.request_counts.total, list[BatchError]()
+        if batch.status != "finalizing":  # else the file is not needed any more, and may be gone
+            total, errors = await self._validated(batch)
         if not errors:
             await self._change(lambda known: _begin(known, total))
             self._done = await self._batches.answered(tenant, name)
-            try:
-                await self._answer_all(batch)
-            except* NotFoundError as error:
-                errors = [_no_file(error.exceptions[0])]
+            if batch.status != "finalizing":
+                errors = await self._answer_all(batch)
+        if not errors:
+            errors = await self._finish(total)
         if errors:
-            await self._change(lambda known: _fail(known, errors))
-            await self._batches.close(self.open)
-            return
-        await self._finish(total)
+            await self._forget(await self._change(lambda known: _fail(known, errors)))
 
     async def _change(self, change: Callable[[Batch], None]) -> Batch:
+        """Change the batch, unless another server has brought it to its end: it stays as it is then."""
+
+        def checked(known: Batch) -> None:
+            if known.status in OVER:
+                raise _TakenOverError
+            change(known)
+
         if self._lost:
             raise _TakenOverError
-        self._batch = await self._batches.change(self.open.tenant, self.open.id, change)
+        self._batch = await self._batches.change(self.open.tenant, self.open.id, checked)
         return self._batch
+
+    async def _forget(self, batch: Batch) -> None:
+        """Forget what is only needed while a batch is not over, and files of servers that did not come to its end."""
+        if self._is_later:
+            await self._files.forget_others(self.open.tenant, batch)
+        await self._batches.close(self.open)
 
     async def _note_progress(self) -> None:
         fine = sum(self._done.values())
@@ -269,6 +342,9 @@ class BatchWork:
                         break
         except NotFoundError as error:
             return 0, [_no_file(error)]
+        if reader.is_too_long:
+            message = f"The file has more than {self._limits.lines:,} requests, or too many lines without one."
+            reader.errors.append(BatchError("invalid_request", message, param="input_file_id"))
         if not reader.names and not reader.errors:
             reader.errors.append(BatchError("empty_file", "The file has no requests.", param="input_file_id"))
         return len(reader.names), reader.errors
@@ -276,7 +352,7 @@ class BatchWork:
     async def _lines(self, batch: Batch) -> AsyncGenerator[bytes, None]:
         """Yield the lines of the file, each no longer than it may be and a little more."""
         left = b""
-        async for piece in await self._runner.read_file(self.open.tenant, batch.input_file_id):
+        async for piece in await self._files.read(self.open.tenant, batch.input_file_id):
             *lines, left = (left + piece).split(b"\n")
             for line in lines:
                 yield line
@@ -296,7 +372,8 @@ class BatchWork:
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    async def _answer_all(self, batch: Batch) -> None:
+    async def _answer_all(self, batch: Batch) -> list[BatchError]:
+        """Make all requests; return what is wrong if the file has gone meanwhile."""
         taking = asyncio.Lock()
         async with aclosing(self._requests(batch)) as requests:
 
@@ -308,9 +385,16 @@ class BatchWork:
                         return
                     await self._answer(line)
 
-            async with asyncio.TaskGroup() as group:
-                for _ in range(self._limits.parallel):
-                    group.create_task(answer_some())
+            try:
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(self._limits.parallel):
+                        group.create_task(answer_some())
+            except ExceptionGroup as found:
+                first = found.exceptions[0]
+                if not isinstance(first, NotFoundError):
+                    raise first from None
+                return [_no_file(first)]
+        return []
 
     async def _answer(self, line: _Line) -> None:
         """Make a request, unless the batch is over, and keep what came of it."""
@@ -340,7 +424,8 @@ class BatchWork:
     async def _keep(self, line: _Line, answer: JSON, *, fine: bool) -> None:
         if self._lost:
             raise _TakenOverError
-        await self._batches.answer(self.open.tenant, self.open.id, line.number, answer, fine=fine)
+        if not await self._batches.answer(self.open.tenant, self.open.id, line.number, answer, fine=fine):
+            await self._hold()  # whoever has answered it may have the batch
         self._done[line.number] = fine
 
     async def _asked(self, line: _Line, request_id: str) -> tuple[int, JSON]:
@@ -368,34 +453,49 @@ class BatchWork:
             try:
                 if self._api is not None:
                     await self._api(scope, exchange.receive, exchange.send)
+                return exchange.status, exchange.answer()
             except Exception as error:  # noqa: BLE001 - what is no refusal goes to the log
                 refusal = as_api_error(error, f"POST {url} of a batch", request_id)
                 return refusal.status, refusal.envelope()
-        return exchange.status, exchange.answer()
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, total: int) -> None:
+    async def _finish(self, total: int) -> list[BatchError]:
+        """Write the answers into files, and end the batch; return why that cannot be."""
         await self._note_progress()
         batch = await self._change(lambda known: known.enter("finalizing") if known.status == "in_progress" else None)
-        made = {fine: await self._file(batch, fine=fine) for fine in (True, False)}
         expired = self._why_over() is not None and total > sum(self._done.values())
+        made: dict[bool, str | None] = {}
 
         def end(known: Batch) -> None:
             known.output_file_id, known.error_file_id = made[True], made[False]
             known.enter("cancelled" if known.status == "cancelling" else "expired" if expired else "completed")
 
-        await self._change(end)
-        await self._batches.close(self.open)
+        try:
+            for fine in (True, False):
+                made[fine] = await self._file(batch, fine=fine)
+            ended = await self._change(end)
+        except BaseException as error:
+            await asyncio.shield(self._files.forget(self.open.tenant, made.values()))
+            if not isinstance(error, APIError) or not self._is_hopeless(error, batch):
+                raise
+            return [BatchError(error.code or "invalid_request", error.message)]
+        await self._forget(ended)
+        return []
+
+    def _is_hopeless(self, error: APIError, batch: Batch) -> bool:
+        """Tell whether a file can never be written; where the tenant only has no room, there is time to make some."""
+        if isinstance(error, PayloadTooLargeError):
+            return True
+        late = batch.expires_at is not None and time.time() >= batch.expires_at
+        return late and not isinstance(error, StoreUnavailableError)
 
     async def _file(self, batch: Batch, *, fine: bool) -> str | None:
         """Write the answers that are fine, or the others, into a file, if there are some."""
         if not any(done is fine for done in self._done.values()):
             return None
         answers = self._batches.answers(self.open.tenant, batch.id, fine=fine)
-        name = f"{batch.id}_{'output' if fine else 'error'}.jsonl"
-        record = await self._runner.create_file(self.open.tenant, name, "batch_output", _encoded(answers))
-        return record.id
+        return await self._files.create(self.open.tenant, batch, _encoded(answers), fine=fine)
 
 
 def _fail(batch: Batch, errors: list[BatchError]) -> None:
@@ -420,6 +520,10 @@ def _no_file(error: BaseException) -> BatchError:
     return BatchError("invalid_request", str(error), param="input_file_id")
 
 
+def _digest(name: str) -> bytes:
+    return blake2b(name.encode(), digest_size=16).digest()
+
+
 async def _encoded(answers: AsyncIterator[JSON]) -> AsyncIterator[bytes]:
     async for answer in answers:
         yield msgspec.json.encode(answer) + b"\n"
@@ -429,19 +533,25 @@ class _LineReader:
     """Reads the lines of a file of requests, and collects what is wrong with them."""
 
     def __init__(self, endpoint: str, check_model: CheckModel, limits: BatchLimits) -> None:
-        self.names: set[str] = set()
+        self.names: set[bytes] = set()
+        """Digests of the names: together they may be long."""
         self.errors: list[BatchError] = []
         self._endpoint = endpoint
         self._check_model = check_model
         self._limits = limits
         self._number = 0
-        self._models: dict[str, str | None] = {}
-        """What is wrong with models, by their names."""
+        self._models: dict[bytes, str | None] = {}
+        """What is wrong with models, by the digests of their names."""
 
     @property
     def is_full(self) -> bool:
         """Whether nothing more need be read."""
-        return len(self.errors) >= _MOST_ERRORS or len(self.names) > self._limits.lines
+        return len(self.errors) >= _MOST_ERRORS or self.is_too_long
+
+    @property
+    def is_too_long(self) -> bool:
+        """Whether there are too many requests, or far too many lines without one."""
+        return len(self.names) > self._limits.lines or self._number > 2 * self._limits.lines
 
     async def take(self, line: bytes) -> None:
         """Read a line."""
@@ -453,7 +563,7 @@ class _LineReader:
             return
         try:
             found = msgspec.json.decode(line)
-        except (msgspec.DecodeError, RecursionError):
+        except _NO_JSON:
             found = None
         if not isinstance(found, dict):
             self._refuse("invalid_json_line", "The line is not a JSON object.")
@@ -469,9 +579,7 @@ class _LineReader:
         if isinstance(model, str) and (wrong := await self._wrong_model(model)) is not None:
             self._refuse("model_not_found", wrong, "body.model")
             return
-        self.names.add(found["custom_id"])
-        if len(self.names) > self._limits.lines:
-            self._refuse("invalid_request", f"The file has more than {self._limits.lines:,} requests.")
+        self.names.add(_digest(found["custom_id"]))
 
     def _problem(self, found: Mapping[str, Any]) -> list[str] | None:
         """Return the code, message and parameter of what is wrong with a request, if something is."""
@@ -480,7 +588,7 @@ class _LineReader:
         length, twice = f"A custom_id has 1 to {_LONGEST_NAME} characters.", f"'{name[:64]}' names another line, too."
         checks = [
             (0 < len(name) <= _LONGEST_NAME, "invalid_request", length, "custom_id"),
-            (name not in self.names, "duplicate_custom_id", twice, "custom_id"),
+            (_digest(name) not in self.names, "duplicate_custom_id", twice, "custom_id"),
             (found["method"] == "POST", "invalid_request", "The method of a request is POST.", "method"),
             (found["url"] == self._endpoint, "invalid_url", url, "url"),
             (not body.get("stream"), "streaming_unsupported", "Requests of a batch cannot be streamed.", "body.stream"),
@@ -494,15 +602,18 @@ class _LineReader:
         return next((problem for is_right, *problem in checks if not is_right), None)
 
     async def _wrong_model(self, model: str) -> str | None:
-        if model not in self._models:
-            self._models[model] = None
+        name = _digest(model)
+        if name not in self._models:
+            if len(self._models) >= _MOST_MODELS:
+                self._models.clear()
+            self._models[name] = None
             try:
                 await self._check_model(model)
             except NotFoundError as error:
-                self._models[model] = error.message
+                self._models[name] = error.message
             except APIError:  # nobody can tell now; whoever makes the request will
                 pass
-        return self._models[model]
+        return self._models[name]
 
     def _refuse(self, code: str, message: str, param: str | None = None) -> None:
         self.errors.append(BatchError(code, message, self._number, param))
@@ -531,6 +642,9 @@ class _Answering(Struct):
             self.pieces.append(message.get("body", b""))
 
     def answer(self) -> JSON:
-        """Return the body of the answer."""
-        found: JSON = msgspec.json.decode(b"".join(self.pieces) or b"{}")
+        """Return the body of the answer; a BadGatewayError if it is no JSON."""
+        try:
+            found: JSON = msgspec.json.decode(b"".join(self.pieces) or b"{}")
+        except _NO_JSON:  # what a model server says to an embedding is passed on as it is
+            raise BadGatewayError("The answer of the model server is not valid JSON.") from None
         return found

@@ -15,6 +15,8 @@ from antwort.wire.ids import new_id
 
 _BATCH, _OPEN, _LINE, _KEY = "batch", "open_batch", "batch_line", "batch_key"
 _PAGE = 100
+_ANSWERS = 20
+"""Answers that are read at a time: each may have some megabytes."""
 BatchStatus = Literal[
     "validating", "in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled"
 ]
@@ -202,7 +204,7 @@ class Batches:
     async def _lines(self, tenant: str, batch_id: str) -> AsyncIterator[JSON]:
         after, more = None, True
         while more:
-            page = await self._records.list(tenant, _LINE, parent=batch_id, limit=_PAGE, after=after, order="asc")
+            page = await self._records.list(tenant, _LINE, parent=batch_id, limit=_ANSWERS, after=after, order="asc")
             for kept in page.data:
                 yield kept.value
             more = page.has_more
@@ -210,7 +212,7 @@ class Batches:
 
     async def close(self, batch: OpenBatch) -> None:
         """Forget what is only needed while a batch is not over."""
-        while (page := await self._records.list(batch.tenant, _LINE, parent=batch.id, limit=_PAGE)).data:
+        while (page := await self._records.list(batch.tenant, _LINE, parent=batch.id, limit=_ANSWERS)).data:
             for kept in page.data:
                 await self._records.delete(batch.tenant, _LINE, kept.id)
         await self._records.delete(batch.tenant, _OPEN, batch.id)
