@@ -19,7 +19,7 @@ from antwort.wire.field_errors import missing_parameter
 
 Name = Annotated[str, Field(min_length=1, max_length=256)]
 Template = Annotated[
-    str, Field(min_length=1, max_length=256_000, description="The text, with `{{name}}` in the places of variables.")
+    str, Field(min_length=1, max_length=100_000, description="The text, with `{{name}}` in the places of variables.")
 ]
 Variables = Annotated[
     list[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]*$", max_length=64)]],
