@@ -192,7 +192,7 @@ _why_not, DocumentParser._why_not = DocumentParser._why_not, _try_interpreter_on
 # No test is about how quick the machine is.
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 settings.register_profile(
-    "antwort", deadline=None, max_examples=100 if FULL else 40, suppress_health_check=[HealthCheck.too_slow]
+    "antwort", deadline=None, max_examples=100 if FULL else 25, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("antwort")
 # It would read each file of ours that is imported, a thousand, in each process, for constants that may be worth a try.

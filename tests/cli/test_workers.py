@@ -429,6 +429,7 @@ def test_what_is_wrong_at_start_is_told_once_as_with_one_process(
     process: Process, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ANTWORT_STORAGE__URL", "postgresql://nobody@127.0.0.1:1/nothing")
+    monkeypatch.setenv("ANTWORT_OBSERVABILITY__LOOP_WARNING", "600")  # other tests have the processors, too
     alone = refusal(process("serve", "--port", "0"))
     assert refusal(process("serve", "--port", "0", "--workers", "2")) == alone
     assert alone[0] == 2

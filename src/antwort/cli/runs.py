@@ -303,7 +303,7 @@ def _why(run: JSON) -> str:
 
 def _took(run: JSON) -> str:
     """Return how long a run took; of one that is not over, how long it takes already."""
-    end = run["completed_at"]
+    end = run["ended_at"]
     if end is None:
         return f"{max(int(time.time()) - run['created_at'], 0)} s so far" if _is_active(run) else "-"
     return f"{end - run['created_at']} s"

@@ -24,8 +24,8 @@ export function state(name) {
 
 /** How long a run has taken, or takes already. @param {Json} run */
 export function taken(run) {
-  if (run.completed_at === null && !ACTIVE.has(run.status)) return "–"; // when it ended is not kept
-  const seconds = Math.max(0, (run.completed_at ?? Date.now() / 1000) - run.created_at);
+  if (run.ended_at === null && !ACTIVE.has(run.status)) return "–"; // when older ones ended is not kept
+  const seconds = Math.max(0, (run.ended_at ?? Date.now() / 1000) - run.created_at);
   return seconds < 1 ? "< 1 s" : duration(seconds);
 }
 
@@ -86,7 +86,7 @@ export class RunList {
     const { most, runs, signal } = this;
     const { wanted } = this.filters;
     // Who reads far back is not disturbed by what changes there meanwhile: it would be much to ask for again.
-    const isFar = most > runs.length && runs.length >= LIVE;
+    const isFar = this.more && most > runs.length && runs.length >= LIVE;
     try {
       const [found, more] = isFar ? await asked(wanted, most - runs.length, runs.at(-1)?.id, signal) : await asked(wanted, Math.min(most, LIVE), "", signal);
       if (this.filters.wanted !== wanted || this.most !== most) return;
