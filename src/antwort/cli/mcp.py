@@ -8,7 +8,7 @@ from antwort.cli.options import config_options, load, log_options
 from antwort.config import LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context
 from antwort.observability import configure_logging
-from antwort.server.mcp.face import McpFace
+from antwort.server.mcp.methods import McpMethods
 from antwort.server.mcp.stdio import StdioServer, taken_streams
 
 
@@ -39,8 +39,8 @@ def _serve(loaded: LoadedConfig, tenant: str, *, probe: bool) -> None:
     async def serve() -> None:
         try:
             await app.start(recover=False)
-            face = McpFace(app.engine, app.runs.limits, app.registry.registrations)
-            await StdioServer(face, caller, streams, max_bytes=app.config.server.max_body_bytes).serve()
+            methods = McpMethods(app.engine, app.runs.limits, app.registry.registrations)
+            await StdioServer(methods, caller, streams, max_bytes=app.config.server.max_body_bytes).serve()
         finally:
             await app.close()
 

@@ -32,7 +32,7 @@ from antwort.server.console import ConsolePages
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
-from antwort.server.mcp.face import McpFace
+from antwort.server.mcp.methods import McpMethods
 from antwort.server.mcp.token_metadata import TokenMetadata
 from antwort.server.messages.endpoint import MessageEndpoints
 from antwort.server.observation import Observation, Refusals, TraceMiddleware
@@ -135,7 +135,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
 def _mcp_endpoint(parts: Parts) -> McpEndpoint:
     engine = parts.engine
     return McpEndpoint(
-        McpFace(engine, parts.runs.limits, parts.registry.registrations),
+        McpMethods(engine, parts.runs.limits, parts.registry.registrations),
         parts.limiter,
         origins=parts.config.server.cors_origins,
         heartbeats=Heartbeats(engine.settings.heartbeat),

@@ -14,7 +14,7 @@ import pytest
 from tests.server.mcp.stage import STATELESS_META, Face, call, first_text, request, serving
 
 from antwort.provider import Context, Progress
-from antwort.server.mcp import face as face_module
+from antwort.server.mcp import methods as methods_module
 
 PUBLIC_KEY = {
     "kty": "EC",
@@ -192,13 +192,13 @@ def test_a_call_that_tells_very_often_how_far_it_is_keeps_nobody_else_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     noted: list[Progress] = []
-    note = face_module._ProgressNotes._note
+    note = methods_module._ProgressNotes._note
 
     def counted(notes: Any, progress: Progress) -> None:
         noted.append(progress)
         note(notes, progress)
 
-    monkeypatch.setattr(face_module._ProgressNotes, "_note", counted)
+    monkeypatch.setattr(methods_module._ProgressNotes, "_note", counted)
 
     async def chatter(ctx: Context) -> str:
         """Tell very often how far it is, in no words."""

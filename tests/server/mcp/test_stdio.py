@@ -13,8 +13,8 @@ from tests.server.mcp.stage import call, request, texts
 from typing_extensions import override
 
 from antwort.context import Context
-from antwort.server.mcp.face import McpFace, RpcCaller, Tell
 from antwort.server.mcp.messages import RpcMessage
+from antwort.server.mcp.methods import McpMethods, RpcCaller, Tell
 from antwort.server.mcp.stdio import StdioServer
 from antwort.types import JSON
 
@@ -59,7 +59,7 @@ async def test_the_official_client_starts_it_and_calls(tmp_path: Path) -> None:
     assert told == [(0.5, 1, "half")]
 
 
-class Broken(McpFace):
+class Broken(McpMethods):
     """Answers nothing."""
 
     def __init__(self) -> None:

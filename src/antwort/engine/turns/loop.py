@@ -72,7 +72,7 @@ class Loop:
     """Whether the model server has ended its last answer in the middle: it was there, and worked for nothing."""
     called_off = False
     """Whether it is cut off because its reader said so: it is as long as it is, like one that met a limit."""
-    farewell: Callable[[], APIError] | None = None
+    closing_error: Callable[[], APIError] | None = None
     """What the reader of a response that is cut off is told. None if there is nobody left to be told anything."""
     streams = False
     """Whether the answers of the model are streamed."""
@@ -143,7 +143,7 @@ class Loop:
 
     def forsake(self) -> None:
         """Take note that the reader has left."""
-        self.farewell = None
+        self.closing_error = None
 
     async def run(self) -> ResponseObject:
         """Make the response. For a caller that does not stream, an error of the model server is raised as it is.
@@ -619,8 +619,8 @@ class Loop:
             return  # its run goes on elsewhere, or was cancelled in the store
         if self.called_off:
             end = self._ending().cut_short(LoopOutcome.CANCELLED, self._usage())
-        elif self.farewell is not None and self._told:
-            end = self._fail(self.farewell())
+        elif self.closing_error is not None and self._told:
+            end = self._fail(self.closing_error())
         else:
             end = self._ending().cancel(self._usage())
         try:

@@ -361,7 +361,7 @@ async def run_streamed(
     loop: Loop, stream: EventStream, scope: Scope, receive: Receive, *, heartbeats: Heartbeats, stragglers: Stragglers
 ) -> None:
     """Make a response whose events go to a stream, as long as somebody reads it."""
-    loop.farewell = _stopping
+    loop.closing_error = _stopping
     with heartbeats.watching(stream):
         await while_connected(scope, receive, _stream_of(loop, stream), stragglers, on_leave=loop.forsake)
 
@@ -370,7 +370,7 @@ async def _stream_of(loop: Loop, stream: EventStream) -> None:
     try:
         await loop.run()
     except asyncio.CancelledError:
-        if stream.started and loop.farewell is not None:  # the server stops, and waits no longer
+        if stream.started and loop.closing_error is not None:  # the server stops, and waits no longer
             await stream.end()
         raise
     await stream.end()

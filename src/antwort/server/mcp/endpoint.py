@@ -20,7 +20,6 @@ from antwort.context import Context
 from antwort.context.context import FUNCTIONS_CALL
 from antwort.errors import APIError, RateLimitError
 from antwort.server.http.sse import Heartbeats, while_connected
-from antwort.server.mcp.face import McpFace, RpcCaller
 from antwort.server.mcp.headers import SESSION, VERSION, session_of, version_of
 from antwort.server.mcp.messages import (
     INTERNAL_ERROR,
@@ -32,6 +31,7 @@ from antwort.server.mcp.messages import (
     number_of,
     read_message,
 )
+from antwort.server.mcp.methods import McpMethods, RpcCaller
 from antwort.server.mcp.stream import AnswerStream
 from antwort.server.sockets.websocket import check_origin
 from antwort.types import JSON
@@ -74,7 +74,7 @@ class McpEndpoint:
 
     def __init__(
         self,
-        face: McpFace,
+        methods: McpMethods,
         limiter: RateLimiter,
         *,
         origins: list[str],
@@ -82,7 +82,7 @@ class McpEndpoint:
         stragglers: Stragglers,
         large_work: LargeWork,
     ) -> None:
-        self._face = face
+        self._methods = methods
         self._limiter = limiter
         self._origins = origins
         self._heartbeats = heartbeats
@@ -134,7 +134,7 @@ class McpEndpoint:
             return
         if message is None or caller is None or message.number is None:
             if message is not None and caller is not None:
-                self._face.take(message, caller)
+                self._methods.take(message, caller)
             await _answered(None, scope, receive, send)
             return
         with self._heartbeats.watching(stream):
@@ -147,7 +147,7 @@ class McpEndpoint:
 
     async def _answer(self, message: RpcMessage, caller: RpcCaller, stream: AnswerStream) -> tuple[JSON, int]:
         try:
-            return message.answer(await self._face.answer(message, caller, stream.tell)), 200
+            return message.answer(await self._methods.answer(message, caller, stream.tell)), 200
         except RpcError as error:
             if isinstance(error.__cause__, APIError) and error.status == 429:
                 raise error.__cause__ from None
@@ -165,11 +165,11 @@ class McpEndpoint:
                 if message is None or caller is None:
                     continue
                 if message.number is None:
-                    self._face.take(message, caller)
+                    self._methods.take(message, caller)
                     continue
                 if (counted := counted + 1) > 1:  # the first is that of the body
                     self._count(scope)
-                answers.append(message.answer(await self._face.answer(message, caller, _untold)))
+                answers.append(message.answer(await self._methods.answer(message, caller, _untold)))
             except RpcError as error:
                 answers.append(error.answer(number_of(value)))
         return answers

@@ -10,7 +10,6 @@ from typing import Any, BinaryIO
 import msgspec
 
 from antwort.context import Context
-from antwort.server.mcp.face import McpFace, RpcCaller
 from antwort.server.mcp.headers import check_envelope
 from antwort.server.mcp.messages import (
     GREETED,
@@ -25,6 +24,7 @@ from antwort.server.mcp.messages import (
     read_message,
     unsupported,
 )
+from antwort.server.mcp.methods import McpMethods, RpcCaller
 from antwort.types import JSON
 
 logger = logging.getLogger(__name__)
@@ -52,8 +52,10 @@ def taken_streams() -> tuple[BinaryIO, BinaryIO]:
 class StdioServer:
     """Answers the messages of one client, several at a time, until there are no more."""
 
-    def __init__(self, face: McpFace, ctx: Context, streams: tuple[BinaryIO, BinaryIO], *, max_bytes: int) -> None:
-        self._face = face
+    def __init__(
+        self, methods: McpMethods, ctx: Context, streams: tuple[BinaryIO, BinaryIO], *, max_bytes: int
+    ) -> None:
+        self._methods = methods
         self._ctx = ctx
         self._source, self._target = streams
         self._max_bytes = max_bytes
@@ -116,9 +118,9 @@ class StdioServer:
                 return
             caller = self._caller(message)
             if message.number is None:
-                self._face.take(message, caller)
+                self._methods.take(message, caller)
                 return
-            answer = message.answer(await self._face.answer(message, caller, self._tell))
+            answer = message.answer(await self._methods.answer(message, caller, self._tell))
             if message.method == "initialize":
                 self._version = answer["result"]["protocolVersion"]
         except RpcError as error:

@@ -80,7 +80,7 @@ def _parts(statements: Sequence[str]) -> str:
 
 
 class PostgresDatabase(Database):
-    """A connection to PostgreSQL with the face of one to SQLite."""
+    """A connection to PostgreSQL that is used like one to SQLite."""
 
     __slots__ = ("_connection",)
 

@@ -1,4 +1,4 @@
-"""What statements are executed on: a connection, as far as SQLite's and PostgreSQL's have the same face, on a thread.
+"""What statements are executed on: a connection, as far as SQLite's and PostgreSQL's are used alike, on a thread.
 
 Statements are written for SQLite. Two comments in them mean something where several connections write at once: `LOCK`
 keeps others from changing the rows a statement reads until the transaction ends, `SNAPSHOT` makes all statements of a

@@ -82,7 +82,7 @@ class _UnderWay:
             self.task.cancel()
 
 
-class McpFace:
+class McpMethods:
     """Answers requests. Nothing is kept of a client but the calls that are under way."""
 
     def __init__(
