@@ -262,6 +262,7 @@ def addresses(known: Known) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield "GET", response, {"stream": "true", "starting_after": "0", "include": "message.output_text.logprobs"}
     yield "POST", f"{response}/cancel", {}
     yield "GET", f"{response}/input_items", {**page, "after": "msg_1", "include": "x"}
+    yield "GET", "/v1/conversations", {**page, "after": known.conversation, "before": known.conversation}
     yield "GET", conversation, {}
     yield "GET", f"{conversation}/items", {**page, "after": known.item}
     yield "GET", f"{conversation}/items/{known.item}", {"include": "x"}

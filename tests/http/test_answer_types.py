@@ -93,6 +93,7 @@ class Session:
         self.ask("DELETE /v1/traces/{trace_id}", trace_id="trace_1")
         self.ask("DELETE /v1/responses/{response_id}", response_id=kept)
         one = {"conversation_id": self.ask("POST /v1/conversations", {"metadata": {"a": "b"}})["id"]}
+        self.ask("GET /v1/conversations")
         self.ask("GET /v1/conversations/{conversation_id}", **one)
         self.ask("POST /v1/conversations/{conversation_id}", {"metadata": {}}, **one)
         added = self.ask("POST /v1/conversations/{conversation_id}/items", {"items": [question]}, **one)

@@ -5,13 +5,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openai import BadRequestError, NotFoundError, OpenAI
+from openai import BadRequestError, BaseModel, NotFoundError, OpenAI
+from openai.types.conversations import Conversation
 from tests.http.sdk import served
 
 from antwort.storage.base import JournalEntry
 from antwort.types import JSON
 
 KEYS = {"api_keys": [{"id": name, "key": f"secret-{name}", "tenant": name} for name in ("a", "b")]}
+
+
+class Listed(BaseModel):
+    """A page of conversations; the SDK has no type for it."""
+
+    data: list[Conversation]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
 
 
 def message(text: str, **fields: Any) -> Any:
@@ -165,6 +175,21 @@ def test_what_is_not_for_clients_is_not_shown(tmp_path: Path) -> None:
                 call("fc_hidden", conversation_id=made.id)
 
 
+def test_conversations_are_listed_for_their_tenant(tmp_path: Path) -> None:
+    with served(tmp_path, [], auth=KEYS) as stage:
+        owner, other = stage.client("secret-a"), stage.client("secret-b")
+        made = [owner.conversations.create(metadata={"number": str(number)}) for number in range(3)]
+        found = owner.get("/conversations", cast_to=Listed, options={"params": {"limit": 2}})
+        assert found.data == [made[2], made[1]]
+        assert (found.first_id, found.last_id, found.has_more) == (made[2].id, made[1].id, True)
+        rest = owner.get("/conversations", cast_to=Listed, options={"params": {"after": found.last_id}})
+        assert (rest.data, rest.has_more) == ([made[0]], False)
+        assert other.get("/conversations", cast_to=Listed).data == []
+        with pytest.raises(BadRequestError, match="There is no conversation") as error:
+            other.get("/conversations", cast_to=Listed, options={"params": {"before": made[0].id}})
+        assert error.value.param == "before"
+
+
 @pytest.mark.parametrize("key", ["secret-a", "secret-b"])
 def test_what_is_not_there_is_not_told_from_what_is_anothers(tmp_path: Path, key: str) -> None:
     with served(tmp_path, [], auth=KEYS) as stage:
@@ -239,11 +264,12 @@ def test_a_page_that_does_not_fit_is_refused(tmp_path: Path) -> None:
         client: OpenAI = stage.client()
         made = client.conversations.create(items=[message("a")])
         response = client.responses.create(model="scripted", input="Hi")
-        for path in (f"/conversations/{made.id}/items", f"/responses/{response.id}/input_items", "/responses"):
+        items, read = f"/conversations/{made.id}/items", f"/responses/{response.id}/input_items"
+        for path in (items, read, "/responses", "/conversations"):
             for query, param in PAGES:
                 answer = stage.request("GET", path, params=query)
                 assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), (path, query)
-        for path in (f"/responses/{response.id}/input_items", "/responses"):
+        for path in (read, "/responses", "/conversations"):
             answer = stage.request("GET", path, params={"after": "msg_unknown"})
             assert (answer.status_code, answer.json()["error"]["param"]) == (400, "after")
 

@@ -41,6 +41,7 @@ SCOPES = {
     "GET /v1/config": {"admin"},
     "GET /v1/batches": {"batches:read"},
     "GET /v1/batches/{batch_id}": {"batches:read"},
+    "GET /v1/conversations": {"conversations:read"},
     "GET /v1/conversations/{conversation_id}": {"conversations:read"},
     "GET /v1/conversations/{conversation_id}/items": {"conversations:read"},
     "GET /v1/conversations/{conversation_id}/items/{item_id}": {"conversations:read"},

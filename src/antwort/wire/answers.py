@@ -66,6 +66,16 @@ class Conversation(Struct, kw_only=True):
     metadata: dict[str, str]
 
 
+class ConversationList(Struct, kw_only=True):
+    """A page of conversations."""
+
+    object: Literal["list"] = "list"
+    data: Sequence[Conversation]
+    first_id: str | None
+    last_id: str | None
+    has_more: bool
+
+
 class DeletedConversation(Struct, kw_only=True):
     """That a conversation was deleted."""
 

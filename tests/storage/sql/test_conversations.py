@@ -275,3 +275,28 @@ async def test_an_item_can_be_refused_whose_id_is_taken(store: Store) -> None:
     with pytest.raises(BadRequestError, match="Item already in conversation: 'msg_1'"):
         await store.conversations.add(TENANT, "conv_1", [entry("msg_2"), entry("msg_1")], renaming=False)
     assert await told(store) == ["msg_1"]
+
+
+async def listed_conversations(store: Store, **options: Any) -> tuple[list[str], bool]:
+    page = await store.conversations.list_conversations(TENANT, **{"limit": 100, **options})
+    return [found.id for found in page.data], page.has_more
+
+
+async def test_conversations_are_listed_by_when_they_were_made(store: Store) -> None:
+    for name, second in (("conv_c", 1), ("conv_a", 2), ("conv_b", 2), ("conv_d", 3)):
+        await begin(store, id=name, created_at=second)
+    await begin(store, id="conv_other", tenant=OTHER)
+    assert await listed_conversations(store) == (["conv_d", "conv_b", "conv_a", "conv_c"], False)
+    assert await listed_conversations(store, order="asc", limit=2) == (["conv_c", "conv_a"], True)
+    assert await listed_conversations(store, order="asc", after="conv_a", limit=1) == (["conv_b"], True)
+    assert await listed_conversations(store, after="conv_d", before="conv_c") == (["conv_b", "conv_a"], False)
+    assert await listed_conversations(store, before="conv_c", limit=2) == (["conv_b", "conv_a"], True)
+
+
+async def test_lists_of_conversations_go_on_from_none_that_is_anothers_or_gone(store: Store) -> None:
+    await begin(store, id="conv_other", tenant=OTHER)
+    assert await listed_conversations(store) == ([], False)
+    for cursor in ("after", "before"):
+        with pytest.raises(NotFoundError, match="conversation 'conv_other'") as caught:
+            await listed_conversations(store, **{cursor: "conv_other"})
+        assert caught.value.param == cursor

@@ -21,9 +21,9 @@ from antwort.storage.base import ConversationRecord, JournalEntry
 from antwort.storage.sql.conversations import already_there
 from antwort.storage.sql.store import Store
 from antwort.types import JSON
-from antwort.web.parameters import After, Include, Limit, Order
+from antwort.web.parameters import After, Before, Include, Limit, Order, unknown_cursor
 from antwort.web.routes import Route
-from antwort.wire.answers import Conversation, DeletedConversation, ItemList
+from antwort.wire.answers import Conversation, ConversationList, DeletedConversation, ItemList
 from antwort.wire.field_errors import wrong_prefix
 from antwort.wire.ids import new_id
 from antwort.wire.items import COMPONENT, AnyItem
@@ -92,6 +92,7 @@ class ConversationEndpoints:
         read, write = partial(Route, scope=CONVERSATIONS_READ), partial(Route, scope=CONVERSATIONS_WRITE)
         return [
             write("POST", every, self.create, examples=examples.CREATE_CONVERSATION),
+            read("GET", every, self.list_all, examples=examples.LIST_CONVERSATIONS),
             read("GET", one, self.retrieve, examples=examples.RETRIEVE_CONVERSATION),
             write("POST", one, self.update, examples=examples.UPDATE_CONVERSATION),
             write("DELETE", one, self.delete, examples=examples.DELETE_CONVERSATION),
@@ -115,6 +116,18 @@ class ConversationEndpoints:
         if record is None:
             raise _not_found(conversation_id)
         return _conversation_object(record)
+
+    async def list_all(
+        self, ctx: Context, limit: Limit = 20, after: After = None, before: Before = None, order: Order = "desc"
+    ) -> ConversationList:
+        """List conversations, the newest first."""
+        with unknown_cursor():
+            page = await self._conversations.list_conversations(
+                ctx.tenant, limit=limit, after=after, before=before, order=order
+            )
+        found = [_conversation_object(record) for record in page.data]
+        first, last = (found[0].id, found[-1].id) if found else (None, None)
+        return ConversationList(data=found, first_id=first, last_id=last, has_more=page.has_more)
 
     async def update(self, ctx: Context, conversation_id: ConversationId, body: UpdateConversation) -> Conversation:
         """Replace the metadata of a conversation."""

@@ -136,6 +136,7 @@ conversations = Table(
     # How many of its items were deleted: whoever remembers items knows by it that all of them are still there.
     Column("removed", Integer, nullable=False, server_default=text("0")),
     Index("ix_conversations_used", "used_at", "id"),
+    Index("ix_conversations_list", "tenant", "created_at", "id"),
 )
 
 records = Table(

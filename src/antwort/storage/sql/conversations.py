@@ -17,6 +17,7 @@ from antwort.storage.sql.database import (
     writes,
     writes_once,
 )
+from antwort.storage.sql.pages import Listed, list_window
 from antwort.storage.sql.rows import (
     CONVERSATION,
     ENTRY,
@@ -65,6 +66,17 @@ _DESCENDING = f"""
 _ITEM = f"""
     SELECT {ENTRY} FROM conversation_items WHERE conversation_id = ? AND tenant = ? AND item_id = ?"""  # noqa: S608
 _REMOVE = "DELETE FROM conversation_items WHERE conversation_id = ? AND tenant = ? AND item_id = ?"
+_LISTED = Listed(
+    "conversation",
+    "SELECT created_at, id FROM conversations WHERE id = ? AND tenant = ?",
+    (-(2**63), ""),
+    (2**63 - 1, ""),
+)
+_BETWEEN = f"""
+    SELECT {CONVERSATION} FROM conversations
+    WHERE tenant = ? AND (created_at, id) > (?, ?) AND (created_at, id) < (?, ?)"""  # noqa: S608
+_UPWARDS = f"{_BETWEEN} ORDER BY created_at, id LIMIT ?"
+_DOWNWARDS = f"{_BETWEEN} ORDER BY created_at DESC, id DESC LIMIT ?"
 _FIND_ITEM = f"""
     SELECT {ENTRY} FROM conversation_items WHERE tenant = ? AND item_id = ?
     ORDER BY direction DESC, number DESC LIMIT 1"""  # noqa: S608
@@ -107,6 +119,27 @@ class ConversationStore(Transactions):
     def get(self, database: Database, tenant: str, conversation_id: str) -> ConversationRecord | None:
         """Return a conversation of the tenant, None if there is none."""
         return _get(database, tenant, conversation_id)
+
+    @reads
+    def list_conversations(
+        self,
+        database: Database,
+        tenant: str,
+        *,
+        limit: int,
+        after: str | None = None,
+        before: str | None = None,
+        order: str = "desc",
+    ) -> Page:
+        """Return conversations of the tenant by creation time; `after` and `before` are ids, as in lists of responses.
+
+        Raise NotFoundError for an unknown one.
+        """
+        with snapshot(database):
+            window = list_window(database, _LISTED, tenant, after=after, before=before, order=order)
+            statement = _UPWARDS if window.upwards else _DOWNWARDS
+            rows = database.execute(statement, (*window.bounds, limit + 1)).fetchall()
+        return window.page([conversation_of(row) for row in rows[:limit]], has_more=len(rows) > limit)
 
     async def update(self, tenant: str, conversation_id: str, metadata: dict[str, str]) -> ConversationRecord | None:
         """Replace the metadata and return the conversation, None if there is none."""

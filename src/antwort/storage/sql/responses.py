@@ -5,12 +5,10 @@ Every statement names the tenant. The drivers compile a text once and keep it, a
 
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 from msgspec import Struct
 
 from antwort.concurrency.undisturbed import undisturbed
-from antwort.errors import NotFoundError
 from antwort.storage.base import (
     ACTIVE,
     FAILED_CALLS,
@@ -41,6 +39,7 @@ from antwort.storage.sql.database import (
     snapshot,
     writes,
 )
+from antwort.storage.sql.pages import Listed, list_window
 from antwort.storage.sql.questions import ask, asked_rows
 from antwort.storage.sql.rows import (
     ENTRY,
@@ -131,8 +130,12 @@ _BELOW = f"""
 _DESCENDANTS = f"{_BELOW} ORDER BY level, number"
 _UNFINISHED_BELOW = f"{_BELOW} AND status IN ('queued', 'in_progress') ORDER BY level, number"
 _OF_RUN = f"SELECT {RECORD} FROM responses WHERE (id = ? OR run_id = ?) AND tenant = ? ORDER BY number"  # noqa: S608
-_POSITION = "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?"
-_FIRST, _LAST = (-(2**63), 0), (2**63 - 1, 2**63 - 1)
+_LISTED = Listed(
+    "response",
+    "SELECT created_at, number FROM responses WHERE id = ? AND tenant = ?",
+    (-(2**63), 0),
+    (2**63 - 1, 2**63 - 1),
+)
 _BETWEEN = """
     FROM responses
     WHERE tenant = ? AND parent_id IS NULL AND unstored_at IS NULL
@@ -412,7 +415,7 @@ class ResponseStore(Transactions):
         they are, the number of statements is the same.
         """
         with snapshot(database):
-            window = _window(database, tenant, after, before, order)
+            window = list_window(database, _LISTED, tenant, after=after, before=before, order=order)
             records, output = (_ASCENDING, _OUTPUT_ASCENDING) if window.upwards else (_DESCENDING, _OUTPUT_DESCENDING)
             rows = database.execute(records, (*window.bounds, limit + 1)).fetchall()
             items = database.execute(output, (*window.bounds, limit, tenant)).fetchall()
@@ -436,7 +439,7 @@ class ResponseStore(Transactions):
         """Return `ListedRun`s, in the order of `list_responses`, that fit a filter; none of sub-agents."""
         conditions, values = _conditions(wanted)
         with snapshot(database):
-            window = _window(database, tenant, after, before, order)
+            window = list_window(database, _LISTED, tenant, after=after, before=before, order=order)
             statement = "".join((_RUNS, *(f" AND {each}" for each in conditions), _IN_ORDER[window.upwards]))
             rows = database.execute(statement, (*window.bounds, *values, limit + 1)).fetchall()
         found = [ListedRun(record_of(row), failed_agents) for *row, failed_agents in rows[:limit]]
@@ -484,28 +487,6 @@ class ResponseStore(Transactions):
         """
         found = database.execute(_UNFINISHED).fetchall()
         return [UnfinishedRun(tenant, name, epoch, worker_of(decoded(extra))) for tenant, name, epoch, extra in found]
-
-
-class _ListWindow(Struct, frozen=True):
-    """The part of a list that a page is of."""
-
-    bounds: Row
-    upwards: bool
-    backwards: bool
-    """It is read from its end."""
-
-    def page(self, listed: list[Any], *, has_more: bool) -> Page:
-        """Return the page, in the order of the list."""
-        return Page(listed[::-1] if self.backwards else listed, has_more)
-
-
-def _window(database: Database, tenant: str, after: str | None, before: str | None, order: str) -> _ListWindow:
-    ascending = order == "asc"
-    start = None if after is None else _position(database, tenant, after, "after")
-    end = None if before is None else _position(database, tenant, before, "before")
-    low, high = (start, end) if ascending else (end, start)
-    backwards = start is None and end is not None
-    return _ListWindow((tenant, *(low or _FIRST), *(high or _LAST)), ascending != backwards, backwards)
 
 
 def worker_of(extra: JSON) -> str:
@@ -572,13 +553,3 @@ def _conditions(wanted: RunFilter) -> tuple[list[str], list[object]]:
             conditions.append(condition)
             values.append(value)
     return conditions, values
-
-
-def _position(database: Database, tenant: str, response_id: str, param: str) -> tuple[int, int]:
-    position: tuple[int, int] | None = database.execute(_POSITION, (response_id, tenant)).fetchone()
-    if position is None:
-        raise NotFoundError(
-            f"There is no response '{response_id}' to list from; if it was deleted, list again without '{param}'.",
-            param=param,
-        )
-    return position

@@ -382,6 +382,7 @@ _CONVERSATION_OBJECT: JSON = {
     "metadata": {"topic": "greetings"},
 }
 CREATE_CONVERSATION = (Example(_CONVERSATION_OBJECT, body={"metadata": {"topic": "greetings"}, "items": [_ASK]}),)
+LIST_CONVERSATIONS = (Example(_page(_CONVERSATION_OBJECT), parameters={"limit": 20}),)
 RETRIEVE_CONVERSATION = (Example(_CONVERSATION_OBJECT, parameters=_OF_CONVERSATION),)
 UPDATE_CONVERSATION = (
     Example(_CONVERSATION_OBJECT, body={"metadata": {"topic": "greetings"}}, parameters=_OF_CONVERSATION),

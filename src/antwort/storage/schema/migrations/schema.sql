@@ -22,6 +22,7 @@ CREATE TABLE conversations (
     removed INTEGER DEFAULT 0 NOT NULL,
     CONSTRAINT pk_conversations PRIMARY KEY (id)
 );
+CREATE INDEX ix_conversations_list ON conversations (tenant, created_at, id);
 CREATE INDEX ix_conversations_used ON conversations (used_at, id);
 CREATE TABLE file_usage (
     tenant TEXT NOT NULL,
