@@ -17,8 +17,9 @@ from typing import IO, Any
 from benchmarks.measure import BenchmarkError
 
 LISTENING = "Listening on http://127.0.0.1:"
-# Nothing of the caller's configuration may change what is measured, or lead traffic off this machine.
-FOREIGN = ("ANTWORT_", "OPENAI_")
+# Nothing of the caller's configuration may change what is measured, or lead traffic off this machine. What is installed
+# has its bytecode, too: a server that may not keep it compiles all of itself at each start, which doubles its CPU time.
+FOREIGN = ("ANTWORT_", "OPENAI_", "PYTHONDONTWRITEBYTECODE")
 
 
 class ServerExitError(BenchmarkError):

@@ -1,6 +1,8 @@
 """What every store does, whatever database it is on."""
 
 import asyncio
+import threading
+from copy import deepcopy
 from typing import Any
 
 import msgspec
@@ -13,12 +15,14 @@ from antwort.storage import (
     ConversationRecord,
     CrowdedError,
     FencedError,
+    JournalEntry,
     ListedResponse,
     ResponseRecord,
     ResponseStore,
     Store,
 )
 from antwort.storage.call_record import CallRecord
+from antwort.storage.sql import rows
 from antwort.types import JSON
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import ResponseObject
@@ -55,6 +59,54 @@ async def test_a_response_comes_back_as_it_was_stored(store: ResponseStore) -> N
     await store.create(made, entries)
     assert await store.get(TENANT, "resp_1") == made
     assert await store.journal(TENANT, "resp_1") == entries
+
+
+def long_entry(number: int) -> JournalEntry:
+    """Return an entry with a call whose output is long."""
+    call = CallRecord(
+        f"call_{number}", "add", "{}", output=f"{number}" + "ü" * 90_000, images=[{"type": "input_image"}]
+    )
+    return entry(f"fc_{number}", call=call)
+
+
+async def test_of_many_long_entries_most_are_written_on_the_thread_that_stores_them(
+    store: ResponseStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entries, written, here = [long_entry(number) for number in range(40)], rows.encoded, list[bool]()
+
+    def watched(value: Any) -> str:
+        here.append(threading.current_thread() is threading.main_thread())
+        return written(value)
+
+    await store.create(record(), [])
+    monkeypatch.setattr(rows, "encoded", watched)
+    await store.append(TENANT, "resp_1", 0, entries, start=0)
+    assert sum(here) < 20
+    assert len(here) == 80
+    assert await store.journal(TENANT, "resp_1") == entries
+
+
+async def test_many_long_entries_are_stored_as_they_were_and_in_order_though_they_change_meanwhile(
+    store: Store,
+) -> None:
+    await store.conversations.create(ConversationRecord("conv_1", TENANT, 1))
+    made, entries = record(conversation_id="conv_1"), [long_entry(number) for number in range(40)]
+    before = deepcopy(entries)
+    await store.create(made, [])
+    large = asyncio.ensure_future(
+        store.update(made, entries=entries[:20], again=[*enumerate(entries)][20:], said=entries)
+    )
+    await asyncio.sleep(0)
+    for changed in entries:
+        changed.item["content"][0]["text"] = "other"
+        assert changed.call is not None
+        assert changed.call.images is not None
+        changed.call.images.clear()
+    later = asyncio.ensure_future(store.append(TENANT, "resp_1", 0, entries[:1], start=0))
+    await asyncio.gather(large, later)
+    assert await store.journal(TENANT, "resp_1") == [entries[0], *before[1:]]
+    said = await store.conversations.history(TENANT, "conv_1")
+    assert said == before
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 7, 8, 9, 31, 32, 33, 75])

@@ -261,7 +261,8 @@ S = TypeVar("S", bound="Transactions")
 class Transactions:
     """Whoever has methods that are transactions.
 
-    Values are encoded before such a method is called, not in it, so that a caller may change them meanwhile.
+    Values are encoded, or copied, before such a method is called, not in it, so that a caller may change them
+    meanwhile.
     """
 
     def __init__(self, writer: WriteRunner, reader: ReadRunner) -> None:

@@ -4,7 +4,7 @@ Every statement names the tenant. The drivers compile a text once and keep it, a
 """
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from msgspec import Struct
 
@@ -220,13 +220,13 @@ class ResponseStore(Transactions):
         entries: Sequence[JournalEntry],
         *,
         start: int,
-        again: Iterable[tuple[int, JournalEntry]] = (),
+        again: Sequence[tuple[int, JournalEntry]] = (),
     ) -> None:
         """Store entries at positions `start`, `start + 1`, …, and those of `again` at theirs.
 
         An entry that is at a position already is replaced.
         """
-        rows = [*entry_rows(tenant, response_id, entries, start), *_rows_again(tenant, response_id, again)]
+        rows = entry_rows(tenant, response_id, entries, start, again)
         await self._append(tenant, response_id, epoch, entries=rows)
 
     async def add_events(self, tenant: str, response_id: str, epoch: int, events: Sequence[StoredEvent]) -> None:
@@ -253,7 +253,7 @@ class ResponseStore(Transactions):
         *,
         entries: Sequence[JournalEntry] = (),
         start: int = 0,
-        again: Iterable[tuple[int, JournalEntry]] = (),
+        again: Sequence[tuple[int, JournalEntry]] = (),
         events: Sequence[StoredEvent] = (),
         said: Sequence[JournalEntry] = (),
         questions: Sequence[Question] = (),
@@ -270,13 +270,7 @@ class ResponseStore(Transactions):
             _UPDATE_RESPONSE,
             (*change, record.id, record.tenant, record.epoch),
             [
-                (
-                    _PUT_ENTRY,
-                    [
-                        *entry_rows(record.tenant, record.id, entries, start),
-                        *_rows_again(record.tenant, record.id, again),
-                    ],
-                ),
+                (_PUT_ENTRY, entry_rows(record.tenant, record.id, entries, start, again)),
                 (_INSERT_EVENT, event_rows(record.tenant, record.id, events)),
             ],
             _fenced(record.id, record.epoch),
@@ -519,10 +513,6 @@ def _say(database: Database, tenant: str, said: Sequence[Row]) -> None:
     """Add items to the conversation that they name, if it is there."""
     if said:
         add_items(database, tenant, said[0][0], said)
-
-
-def _rows_again(tenant: str, response_id: str, entries: Iterable[tuple[int, JournalEntry]]) -> list[Row]:
-    return [row for position, entry in entries for row in entry_rows(tenant, response_id, [entry], position)]
 
 
 def _said_rows(record: ResponseRecord, said: Sequence[JournalEntry]) -> Sequence[Row]:

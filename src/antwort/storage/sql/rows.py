@@ -1,13 +1,17 @@
 """Between what is kept and the rows it is kept in."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, get_args
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property, partial
+from itertools import chain, starmap
+from typing import Any, get_args, overload
 
 import msgspec
+from typing_extensions import override
 
+from antwort.concurrency.large_work import MUCH
 from antwort.storage.base import ConversationRecord, JournalEntry, Kept, Mark, Question, ResponseRecord, StoredEvent
 from antwort.storage.call_record import CallRecord
-from antwort.storage.sql.database import Row
+from antwort.storage.sql.database import FEW, Row
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 from antwort.wire.responses import ResponseObject
@@ -108,21 +112,80 @@ def record_of(row: Sequence[Any]) -> ResponseRecord:
     )
 
 
-def entry_rows(tenant: str, response_id: str, entries: Iterable[JournalEntry], start: int = 0) -> list[Row]:
-    """Return response id, position, tenant, item id and the values of `ENTRY` for each entry."""
-    return [
-        (
-            response_id,
-            position,
-            tenant,
-            entry.id,
-            entry.direction,
-            encoded(entry.item),
-            entry.visible,
-            None if entry.is_plain else _encoded_call(entry),
-        )
-        for position, entry in enumerate(entries, start)
-    ]
+class LargeRows(Sequence[Row]):
+    """Many rows, of much text. They are written where somebody looks at them first: on the thread that stores them."""
+
+    def __init__(self, count: int, write: Callable[[], list[Row]]) -> None:
+        self._count = count
+        self._write = write
+
+    @cached_property
+    def _rows(self) -> list[Row]:
+        return self._write()
+
+    @override
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    @override
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        return self._rows[index]
+
+
+def entry_rows(
+    tenant: str,
+    response_id: str,
+    entries: Sequence[JournalEntry],
+    start: int = 0,
+    again: Sequence[tuple[int, JournalEntry]] = (),
+) -> Sequence[Row]:
+    """Return response id, position, tenant, item id and the values of `ENTRY` for each entry, and for those of `again`.
+
+    They say what the entries are now, whatever becomes of these before they are stored. Where there is much of it the
+    event loop only copies it, and has others write it: texts are most of it, and are not copied.
+    """
+    if len(entries) + len(again) <= FEW:  # nearly always
+        return [
+            *[_row(tenant, response_id, position, entry) for position, entry in enumerate(entries, start)],
+            *[_row(tenant, response_id, position, entry) for position, entry in again],
+        ]
+    rows, room = list[Row](), MUCH
+    placed = chain(enumerate(entries, start), again)
+    for position, entry in placed:
+        *_, item, _, call = row = _row(tenant, response_id, position, entry)
+        rows.append(row)
+        room -= len(item) + len(call or "")
+        if room < 0:
+            break
+    rest = [(position, _copy(entry)) for position, entry in placed]
+    if not rest:
+        return rows
+    write = partial(_row, tenant, response_id)
+    return LargeRows(len(rows) + len(rest), lambda: [*rows, *starmap(write, rest)])
+
+
+def _row(tenant: str, response_id: str, position: int, entry: JournalEntry) -> Row:
+    return (
+        response_id,
+        position,
+        tenant,
+        entry.id,
+        entry.direction,
+        encoded(entry.item),
+        entry.visible,
+        None if entry.is_plain else _encoded_call(entry),
+    )
+
+
+def _copy(entry: JournalEntry) -> JournalEntry:
+    """Copy an entry with all in it that can change."""
+    call = None if entry.call is None else msgspec.convert(msgspec.to_builtins(entry.call), CallRecord)
+    item, sources = msgspec.to_builtins(entry.item), msgspec.to_builtins(entry.sources)
+    return msgspec.structs.replace(entry, item=item, call=call, sources=sources)
 
 
 def _encoded_call(entry: JournalEntry) -> str:
@@ -166,9 +229,16 @@ def conversation_of(row: Sequence[Any]) -> ConversationRecord:
     return ConversationRecord(id_, tenant, created_at, _decode(metadata))
 
 
-def item_rows(tenant: str, conversation_id: str, entries: Iterable[JournalEntry]) -> list[Row]:
-    """Return conversation id, tenant, item id and the values of `ENTRY` for each entry."""
-    return [(conversation_id, tenant, *rest) for (_, _, tenant, *rest) in entry_rows(tenant, conversation_id, entries)]
+def item_rows(tenant: str, conversation_id: str, entries: Sequence[JournalEntry]) -> Sequence[Row]:
+    """Return conversation id, tenant, item id and the values of `ENTRY` for each entry, as it is now."""
+    rows = entry_rows(tenant, conversation_id, entries)
+    if isinstance(rows, LargeRows):
+        return LargeRows(len(rows), lambda: _items(rows))
+    return _items(rows)
+
+
+def _items(rows: Iterable[Row]) -> list[Row]:
+    return [(conversation_id, tenant, *rest) for (conversation_id, _, tenant, *rest) in rows]
 
 
 def kept_row(kept: Kept) -> Row:

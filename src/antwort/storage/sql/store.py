@@ -31,8 +31,8 @@ _TRY_WRITE = f"""
 class Store(ResponseStore):
     """All that is kept: responses, conversations, questions, variables, what is known of files, records of providers.
 
-    It may be used from several event loops, one after the other. Values are encoded before a call waits, so that a
-    caller may change them meanwhile.
+    It may be used from several event loops, one after the other. Values are encoded, or copied, before a call
+    waits, so that a caller may change them meanwhile.
     """
 
     is_shared: ClassVar[bool] = False
