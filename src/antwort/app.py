@@ -69,7 +69,7 @@ from antwort.server.observation import Refusals
 from antwort.server.readiness import ServerState, refuse_unstarted
 from antwort.server.sockets.websocket import WebSockets
 from antwort.storage.base import OWN_RECORDS, Questions, StoreUnavailableError
-from antwort.storage.batches import Batches
+from antwort.storage.batches import Batch, Batches
 from antwort.storage.forwarding import LimitedRecords
 from antwort.storage.identities import WorkerIdentities
 from antwort.storage.opening import ProviderStorage, Storage, open_configured, open_on_demand, open_temporary
@@ -379,9 +379,9 @@ class Antwort:
             self.metrics, lambda: self.runs.active, lambda: self.runs.waiting, lambda: self.runs.workers
         )
         self.registry.bind(self.values.of, self.runs.agents.of)
-        batches = Batches(store.records(OWN_RECORDS))
+        batches = Batches(store.records(OWN_RECORDS), Batch)
         files = BatchFiles(self.files.read, self.files.create, self.files.delete, self.files.list)
-        self._batches = BatchRunner(self.config.engine, batches, files, self.router.resolve)
+        self._batches = BatchRunner(self.config.engine, batches, files, self.router.resolve, self.chain.holder)
         parts = self._parts()
         self._http, self._websockets = build_asgi(parts), build_websockets(parts)
         self._peers.open()

@@ -23,6 +23,10 @@ class Fixed:
             raise self.answer
         return self.answer
 
+    async def holder(self, tenant: str, key_id: str, /) -> Principal | None:
+        known = self.answer if isinstance(self.answer, Principal) else None
+        return known if known is not None and (known.tenant, known.key_id) == (tenant, key_id) else None
+
     def describe(self) -> str:
         return "fixed"
 

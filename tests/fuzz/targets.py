@@ -174,6 +174,8 @@ def bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
         yield "POST", "/v1/messages", body
     counted = {name: value for name, value in message_bodies()[1].items() if name in {"model", "messages", "tools"}}
     yield "POST", "/v1/messages/count_tokens", counted
+    line = {"model": "chat", "max_tokens": 9, "messages": [{"role": "user", "content": "Hello!"}], "stream": False}
+    yield "POST", "/v1/messages/batches", {"requests": [{"custom_id": "a", "params": line}]}
     yield from store_bodies(known)
 
 
@@ -273,6 +275,10 @@ def addresses(known: Known) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield "GET", f"/v1/vector_stores/{known.store}", {}
     yield "GET", f"/v1/vector_stores/{known.store}/files", {**page, "filter": "failed"}
     yield "DELETE", f"/v1/vector_stores/{known.store}/points", {"file_id": "file_9"}
+    yield "GET", "/v1/messages/batches", {"limit": "2", "after_id": "msgbatch_1", "before_id": "msgbatch_2"}
+    yield "GET", "/v1/messages/batches/msgbatch_gone/results", {}
+    yield "POST", "/v1/messages/batches/msgbatch_gone/cancel", {}
+    yield "DELETE", "/v1/messages/batches/msgbatch_gone", {}
     yield "DELETE", "/v1/responses/resp_gone", {}
     yield "DELETE", "/v1/conversations/conv_gone", {}
     yield "DELETE", f"{conversation}/items/msg_gone", {}

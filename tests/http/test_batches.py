@@ -10,12 +10,15 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from openai import BadRequestError, ConflictError, NotFoundError, OpenAI, PermissionDeniedError
 from openai.types import Batch
 from tests.http.sdk import Served, served
 from typing_extensions import override
 
+from antwort.auth import Chain, KeyFile
+from antwort.context import Principal
 from antwort.errors import ServiceUnavailableError
 from antwort.server import batches
 from antwort.testing import Gate, Turn, fail, matching, turn
@@ -227,6 +230,78 @@ def test_requests_have_the_tenant_and_the_scopes_of_whoever_made_the_batch(tmp_p
         assert refused["response"]["body"]["error"]["code"] == "insufficient_permissions"
         with pytest.raises(PermissionDeniedError, match="files:read"):
             other.batches.create(input_file_id="file-1", endpoint=ENDPOINT, completion_window="24h")
+
+
+def test_the_batches_of_a_key_that_is_revoked_are_cancelled(tmp_path: Path) -> None:
+    keys = KeyFile(tmp_path / "keys.json")
+    made_with, secret = keys.new("default", scopes=["*"])
+    _, other = keys.new("default", scopes=["*"])
+    gate = Gate()
+    steps: list[Turn | str] = [turn(f"It is {number}.", wait_for=gate) for number in range(4)]
+    with served(tmp_path, steps, section=PROVIDERS, auth={"keys_file": str(keys.path)}) as stage:
+        batch = made(stage.client(secret), [line(number) for number in range(7)])
+        until_asked(stage, 4)
+        keys.revoke(made_with.id)
+        client = stage.client(other)
+        until = time.monotonic() + 60
+        while httpx.get(f"{stage.server.url}/v1/batches", headers=bearer(secret)).status_code != 401:
+            assert time.monotonic() < until
+        gate.open()
+        done = ended(client, batch.id)
+        assert (done.status, len(answers(client, done.output_file_id))) == ("cancelled", 4)
+        assert done.errors is not None
+        [why] = done.errors.data or []
+        assert why.code == "key_revoked"
+        assert f"The API key '{made_with.id}', with which the batch was made, was revoked" in (why.message or "")
+        refused = [each["error"] for each in answers(client, done.error_file_id)]
+        assert refused == [{"code": "key_revoked", "message": why.message}] * 3
+
+
+def bearer(key: str) -> dict[str, str]:
+    return {"authorization": f"Bearer {key}"}
+
+
+def test_requests_have_the_scopes_that_their_key_has_when_they_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now: list[Principal | None] = []
+
+    async def holder(_chain: Chain, tenant: str, key_id: str) -> Principal | None:
+        return now.pop(0) if now else Principal(tenant, "ada", frozenset({"batches:*"}), key_id=key_id)
+
+    monkeypatch.setattr(Chain, "holder", holder)
+    key: JSON = {"id": "ada", "key": "a" * 32, "tenant": "acme"}
+    now += [Principal("acme", "ada", frozenset({"*"})), Principal("acme", "ada", frozenset({"batches:*"}))]
+    now += [Principal("acme", "ada", frozenset({"responses:*"}))]
+    engine: Any = {"parallel_batch_requests": 1}
+    with served(tmp_path, numbers(1), section=PROVIDERS, auth={"api_keys": [key]}, engine=engine) as stage:
+        client = stage.client("a" * 32)
+        done = ended(client, made(client, [line(number) for number in range(4)]).id)
+        assert (done.status, len(answers(client, done.output_file_id))) == ("cancelled", 1)
+        denied, *unmade = answers(client, done.error_file_id)
+        assert denied["response"]["body"]["error"]["code"] == "insufficient_permissions"
+        assert [each["error"]["code"] for each in unmade] == ["key_revoked"] * 2
+
+
+def test_what_was_answered_is_kept_though_the_file_of_requests_goes(tmp_path: Path) -> None:
+    gate = Gate()
+    steps: list[Turn | str] = [turn(f"It is {number}.", by=matching(last=f"number {number}")) for number in range(4)]
+    steps += [turn("Never.", wait_for=gate) for _ in range(4)]
+    with served(tmp_path, steps, section=PROVIDERS) as stage:
+        client = stage.client()
+        batch = made(client, [line(number) for number in range(12)])
+        until_asked(stage, 8)
+    with served(tmp_path, [], section=PROVIDERS, engine={"takeover_after": 0.5}) as stage:
+        client = stage.client()
+        client.files.delete(batch.input_file_id)
+        done = ended(client, batch.id)
+        assert done.errors is not None
+        [why] = done.errors.data or []
+        assert (done.status, why.param) == ("failed", "input_file_id")
+        assert "8 of them were not made" in (why.message or "")
+        assert sorted(map(text_of, answers(client, done.output_file_id))) == [f"It is {number}." for number in range(4)]
+        assert done.request_counts is not None
+        assert done.request_counts.to_dict() == {"total": 12, "completed": 4, "failed": 8}
 
 
 def test_one_answer_that_is_no_json_fails_its_line_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from antwort.types import JSON
 
 FULL = "ANTWORT_TEST_FULL" in os.environ
 LINES = 10_000 if FULL else 400
+MESSAGES = 10_000 if FULL else 100
 KILLS = 10 if FULL else 2
 SECTIONS: JSON = {"engine": {"takeover_after": 0.5, "parallel_batch_requests": 16}}
 
@@ -46,6 +47,39 @@ def test_lines_of_a_batch_are_answered_once_though_the_server_is_killed(model: s
         assert Counter(answer["custom_id"] for answer in answers) == Counter(f"line-{n}" for n in range(LINES))
         assert {answer["response"]["status_code"] for answer in answers} == {200}
         assert len(ask(server, "GET", "/v1/files").json()["data"]) == 2
+    finally:
+        server.kill()
+
+
+def test_messages_of_a_batch_are_made_once_though_the_server_is_killed(model: str, tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path, model, sections=SECTIONS)
+    server.start()
+    try:
+        asked = [
+            {
+                "custom_id": f"line-{n}",
+                "params": {
+                    "model": "steady",
+                    "max_tokens": 100,
+                    "messages": [{"role": "user", "content": f"plain-{n}"}],
+                },
+            }
+            for n in range(MESSAGES)
+        ]
+        begun = ask(server, "POST", "/v1/messages/batches", json={"requests": asked}).json()["id"]
+        path, enough = f"/v1/messages/batches/{begun}", time.monotonic() + 240
+        while len(ask(server, "GET", "/v1/responses?limit=20").json()["data"]) < 20:
+            assert time.monotonic() < enough
+        server.kill()
+        server.start()
+        while (batch := ask(server, "GET", path).json())["processing_status"] != "ended":
+            assert time.monotonic() < enough + (1200 if FULL else 0)
+            time.sleep(0.1)
+        nothing_else = {"processing": 0, "errored": 0, "canceled": 0, "expired": 0}
+        assert batch["request_counts"] == {**nothing_else, "succeeded": MESSAGES}
+        results = [json.loads(line) for line in ask(server, "GET", f"{path}/results").text.splitlines()]
+        assert Counter(result["custom_id"] for result in results) == Counter(f"line-{n}" for n in range(MESSAGES))
+        assert {result["result"]["type"] for result in results} == {"succeeded"}
     finally:
         server.kill()
 

@@ -37,7 +37,10 @@ OWN = {
     },
     "conversations": {"path:conversation_id", "path:item_id"},
     "prompts": {"path:prompt_id"},
-    "batches": {"path:batch_id"},
+    "batches": {
+        *("path:batch_id", "path:message_batch_id", "query:after_id", "query:before_id"),
+        "body:requests[].custom_id",  # a name of the client's
+    },
     "containers": {"path:container_id", "path:file_id"},
     "vector_stores": {"path:vector_store_id", "path:batch_id", "path:file_id", "body:files"},
     "ingest": {"path:vector_store_id", "query:file_id", "body:points[].file_id", "body:points[].id"},

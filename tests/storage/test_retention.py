@@ -3,12 +3,15 @@
 import time
 from typing import Any
 
+import msgspec
 import pytest
 from tests.storage.samples import TENANT, entry, event, history, record
 
 from antwort.config import KeepConfig, StorageConfig
 from antwort.observability import Metrics
 from antwort.storage import ConversationRecord, Store, retention
+from antwort.storage.base import OWN_RECORDS, FileRecord
+from antwort.storage.batches import Batch, Batches, BatchOfMessages, BatchOwner, new_batch, new_batch_of_messages
 from antwort.storage.retention import Pruner, Sweeper, UnstoredSweeper, cutoffs
 from antwort.storage.sql import conversations
 from antwort.wire.client_traces import SentSpan, SentTrace
@@ -219,3 +222,36 @@ async def test_traces_of_clients_are_deleted_with_all_their_spans(store: Store) 
     assert [await traces.get(tenant, "t1") for tenant in ("a", "b")] == [None, None]
     assert await traces.spans("a", "t1", limit=1) == []
     assert await store.retention.usage("a") == 0
+
+
+async def test_batches_that_are_over_are_deleted_with_what_they_have_kept_for_themselves(store: Store) -> None:
+    batches, owner = Batches(store.records(OWN_RECORDS), Batch), BatchOwner("ada", ["*"])
+    messages = batches.of(BatchOfMessages)
+    old, going = [new_batch("/v1/responses", "file-1", "24h", DAY, None) for _ in range(2)]
+    asked = new_batch_of_messages(DAY)
+    asked.input_file_id, asked.output_file_id = "file-2", "file-3"
+    for name, holder in (("file-1", ""), ("file-2", asked.id), ("file-3", asked.id)):
+        file = FileRecord(id=name, tenant="a", filename="f", purpose="batch", bytes=1, sha256="", created_at=NOW)
+        await store.files.begin(held(file, holder))
+        await store.files.finish(held(file, holder))
+    for batch in (old, asked):
+        batch.enter("completed")
+    for batch, key in ((old, "tonight"), (going, "tomorrow")):
+        batch.created_at = NOW - 40 * DAY
+        await batches.create("a", batch, owner, key)
+    asked.created_at = NOW - 31 * DAY
+    await messages.create("a", asked, owner)
+    pruner = Pruner(store)
+    assert await pruner.prune({"batches": NOW - 50 * DAY}) == {"batches": 0}
+    assert await pruner.prune({"batches": NOW - 30 * DAY}, dry_run=True) == {"batches": 2}
+    assert await pruner.prune({"batches": NOW - 30 * DAY}) == {"batches": 2}
+    assert await pruner.prune({"batches": NOW + DAY}) == {"batches": 0}
+    assert [await batches.find("a", old.id), await messages.find("a", asked.id)] == [None, None]
+    assert await batches.get("a", going.id) == going
+    assert [file.id for file in await store.files.left_over("", 10)] == ["file-2", "file-3"]
+    again = new_batch("/v1/responses", "file-4", "24h", DAY, None)
+    assert await batches.create("a", again, owner, "tonight") == again  # the key is free again
+
+
+def held(file: FileRecord, holder: str) -> FileRecord:
+    return msgspec.structs.replace(file, part_of=holder)

@@ -23,6 +23,9 @@ class Authenticator(Protocol):
         Raise `AuthenticationError` to reject credentials that are of this kind but not valid.
         """
 
+    async def holder(self, tenant: str, key_id: str, /) -> Principal | None:
+        """Return whom an API key of a tenant stands for now, by its id; None if there is none in force."""
+
     def describe(self) -> str:
         """Name this way to the operator, in a few words and without secrets."""
 
@@ -44,6 +47,13 @@ class Chain:
     def replace_keys(self, keys: Authenticator) -> None:
         """Ask this one in the place of the first, which has the API keys, from now on."""
         self.authenticators = (keys, *self.authenticators[1:])
+
+    async def holder(self, tenant: str, key_id: str) -> Principal | None:
+        """Return whom an API key of a tenant stands for now, by its id; None if it was revoked or has expired."""
+        for authenticator in self.authenticators:
+            if (holder := await authenticator.holder(tenant, key_id)) is not None:
+                return holder
+        return None
 
     async def authenticate(self, headers: Headers) -> Principal:
         """Return the caller, or raise `AuthenticationError` when nobody accepts the credentials."""
@@ -96,6 +106,10 @@ class Anonymous:
     async def authenticate(self, _headers: Headers) -> Principal:
         """Return the one anonymous caller."""
         return self.principal
+
+    async def holder(self, _tenant: str, _key_id: str) -> Principal | None:
+        """Know no keys."""
+        return None
 
     def describe(self) -> str:
         """Name it to the operator."""

@@ -273,6 +273,10 @@ class JwtAuthenticator:
             return None
         return self._principal(await self._verify(token, unverified["header"]))
 
+    async def holder(self, _tenant: str, _key_id: str, /) -> Principal | None:
+        """Know no keys: a token is in force until it expires, and nobody hears of it before."""
+        return None
+
     def describe(self) -> str:
         """Name it to the operator, with the issuer."""
         return f"JWT ({self._config.issuer})"

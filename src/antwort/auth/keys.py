@@ -269,11 +269,14 @@ class _Index(Struct, frozen=True):
     """Keys of the file: their tokens carry the id."""
     by_hash: dict[str, ApiKey]
     """All keys: those of the configuration may be any string, without an id inside."""
+    by_holder: dict[tuple[str, str], ApiKey]
+    """All keys, by their tenant and their id."""
 
     @classmethod
     def of(cls, static: Sequence[ApiKey], kept: Sequence[ApiKey]) -> "_Index":
         by_hash = {record.hash: record for record in (*kept, *static)}
-        return cls({record.id: record for record in kept}, by_hash)
+        by_holder = {(record.tenant, record.id): record for record in by_hash.values()}
+        return cls({record.id: record for record in kept}, by_hash, by_holder)
 
     def find(self, token: str, digest: str) -> ApiKey | None:
         match = KEY_PATTERN.fullmatch(token)
@@ -323,6 +326,12 @@ class ApiKeyAuthenticator:
         if record.expired(self._now()):
             raise AuthenticationError("The API key has expired. Ask the operator for a new one.")
         return record.principal()
+
+    async def holder(self, tenant: str, key_id: str) -> Principal | None:
+        """Return whom a key of a tenant stands for now, by its id; None if it was revoked or has expired."""
+        await self._refresh()
+        record = self._index.by_holder.get((tenant, key_id))
+        return None if record is None or record.expired(self._now()) else record.principal()
 
     @property
     def has_several_tenants(self) -> bool:

@@ -92,7 +92,7 @@ def upgrade(loaded: LoadedConfig, *, as_json: bool) -> None:
 def prune(loaded: LoadedConfig, *, age: float | None, kinds: tuple[str, ...], dry_run: bool, as_json: bool) -> None:
     """Delete what is too old, of all tenants. A server may be running meanwhile.
 
-    Background responses that are not over stay, however old they are, and so do their conversations.
+    Background responses and batches that are not over stay, however old they are, and so do their conversations.
     """
     keep, now = loaded.config.storage.keep, time.time()
     given = {kind: getattr(keep, kind) if age is None else age for kind in kinds or KINDS}
@@ -120,7 +120,8 @@ def _counts_with_ages(counts: dict[str, int], ages: dict[str, float]) -> str:
 
 
 def _counts(counts: dict[str, int]) -> str:
-    return ", ".join(f"{count:,} {kind.removesuffix('s') if count == 1 else kind}" for kind, count in counts.items())
+    one = {kind: kind.removesuffix("s") for kind in counts} | {"batches": "batch"}
+    return ", ".join(f"{count:,} {one[kind] if count == 1 else kind}" for kind, count in counts.items())
 
 
 async def _prune(config: Config, before: dict[str, int], *, dry_run: bool) -> dict[str, int]:

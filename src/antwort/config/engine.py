@@ -348,6 +348,10 @@ class KeepConfig(Settings):
     traces: Age | None = Field(
         default=None, description="Age at which traces that clients have sent are deleted; for ever if not given."
     )
+    batches: Age | None = Field(
+        default=None,
+        description="Age at which batches that are over are deleted, such as 30d; for ever if not given.",
+    )
     unstored: Duration = Field(
         default=600.0,
         description="Time after its end at which a background response with `store: false` is deleted, such as 10m.",

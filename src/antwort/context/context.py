@@ -285,6 +285,8 @@ class Context(Struct, frozen=True):
     """Which agent of the run it is: the id of the response the agent began with."""
     conversation_id: str | None = None
     """The conversation, or the first response of the chain, that the response belongs to."""
+    key_id: str | None = None
+    """The public id of the API key of the request; None if it came with other credentials, or is none."""
     agent: Agent = Agent()
     deadline: float | None = None
     """When the work must be done, on the clock of `time.monotonic()`."""
@@ -340,7 +342,8 @@ class Context(Struct, frozen=True):
     @classmethod
     def of(cls, principal: Principal, *, request_id: str | None = None) -> "Context":
         """Build the context of a request."""
-        return cls(principal.tenant, principal.subject, principal.scopes, request_id=request_id)
+        key_id = principal.key_id
+        return cls(principal.tenant, principal.subject, principal.scopes, request_id=request_id, key_id=key_id)
 
     def remaining(self) -> float | None:
         """Return the seconds left until the deadline, never negative; None without one."""

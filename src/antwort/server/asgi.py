@@ -34,6 +34,7 @@ from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
 from antwort.server.mcp.methods import McpMethods
 from antwort.server.mcp.token_metadata import TokenMetadata
+from antwort.server.messages.batches import MESSAGE_BATCHES, MessageBatchEndpoints
 from antwort.server.messages.endpoint import MessageEndpoints
 from antwort.server.observation import Observation, Refusals, TraceMiddleware
 from antwort.server.readiness import ReadinessCheck, ServerState
@@ -91,7 +92,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
         server.max_body_bytes,
         parts.bodies,
         max_values=server.max_values,
-        uncounted={"/v1/embeddings"},
+        uncounted={"/v1/embeddings", MESSAGE_BATCHES},
         streamed=parts.registry.http_handler().streams_body,
     )
     hosts = AllowedHosts.of(server)
@@ -115,6 +116,9 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
         *TraceEndpoints(engine, reader, parts.runs).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),
         *BatchEndpoints(parts.batches, parts.runs.limits).routes(),
+        *MessageBatchEndpoints(
+            parts.batches, parts.runs.limits, engine.large_work, parts.config.server.max_values
+        ).routes(),
         *PromptEndpoints(engine.prompts, parts.runs.limits).routes(),
         *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
         *ModelEndpoints(parts.router).routes(),

@@ -4,9 +4,10 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import aclosing
-from hashlib import blake2b
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -16,11 +17,26 @@ from starlette.types import ASGIApp, Message
 from antwort.concurrency.backoff import Backoff
 from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import EngineConfig
-from antwort.context import Context
+from antwort.context import Context, Principal
+from antwort.context.context import BATCHES_WRITE
 from antwort.errors import APIError, BadGatewayError, NotFoundError, PayloadTooLargeError
 from antwort.observability import bind_log_context
+from antwort.server.batch_lines import (
+    CANCELLED,
+    EXPIRED,
+    NO_JSON,
+    AnswerLines,
+    BatchLimits,
+    BatchLine,
+    BatchRequest,
+    CheckModel,
+    LineReader,
+    MessageLines,
+    Unmade,
+    outcome_of,
+)
 from antwort.storage.base import FileRecord, Page, StoreUnavailableError
-from antwort.storage.batches import OVER, Batch, BatchError, BatchErrors, Batches, OpenBatch
+from antwort.storage.batches import OVER, Batch, BatchError, BatchErrors, Batches, BatchOfMessages, OpenBatch, Outcome
 from antwort.types import JSON
 from antwort.web.answers import as_api_error
 from antwort.web.requests import CONTEXT, REQUEST_ID
@@ -29,46 +45,29 @@ from antwort.wire.ids import new_id
 logger = logging.getLogger(__name__)
 
 ENDPOINTS = ("/v1/responses", "/v1/chat/completions", "/v1/completions", "/v1/embeddings")
-_REQUIRED = {"custom_id": str, "method": str, "url": str, "body": dict}
-_MOST_ERRORS = 100
-_LONGEST_NAME = 512
-_PURPOSE = "batch_output"
-_NO_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+_OUTPUT, _INPUT = "batch_output", "batch"
+"""Purposes of files."""
 _MAY_PASS = {429, 502, 503, 504}
 """What is tried again: the model server is busy, or away."""
 _TRIES = 6
-_FAILED = 400
 _MOST_WORKS = 16
 """Batches that a server works on at a time."""
 _MOST_OF_TENANT = 4
 """Those of them that one tenant has: the others need not wait for all of his."""
 _MAKING = 3600
 """Seconds after which a batch that is not there yet will not come any more."""
-_MOST_MODELS = 1_000
-"""Models that a file may name until they are looked up again."""
+_INPUT_KEPT = 7 * 86_400
+"""Seconds after which requests go that no batch was made of, or that nobody has come to in all that time."""
 _CLOSE_TIMEOUT = 5.0
 
-ReadFile = Callable[[str, str], Awaitable[AsyncIterator[bytes]]]
+ReadFile = Callable[..., Awaitable[AsyncIterator[bytes]]]
 """Returns the content of a tenant's file, by its id; raises a NotFoundError if there is none."""
-CreateFile = Callable[[str, str, str, AsyncIterator[bytes]], Awaitable[FileRecord]]
+CreateFile = Callable[..., Awaitable[FileRecord]]
 """Keeps a file of a tenant, with a name and a purpose."""
-DeleteFile = Callable[[str, str], Awaitable[None]]
+DeleteFile = Callable[..., Awaitable[None]]
 ListFiles = Callable[..., Awaitable[Page]]
-CheckModel = Callable[[str], Awaitable[object]]
-"""Raises a NotFoundError for a model that cannot be anywhere."""
-
-
-class BatchLimits(Struct, frozen=True):
-    """How much is done at a time, and how long somebody may be silent."""
-
-    parallel: int = 4
-    """Requests of all batches that a server has under way."""
-    lines: int = 50_000
-    line_bytes: int = 4 << 20
-    every: float = 2.0
-    """Seconds between two looks for batches, and between two signs of life."""
-    lease: float = 10.0
-    """Seconds without a sign of life after which a batch is taken over."""
+KeyHolder = Callable[[str, str], Awaitable[Principal | None]]
+"""Returns whom an API key of a tenant stands for, by its id; None if it was revoked or has expired."""
 
 
 class BatchFiles:
@@ -77,44 +76,52 @@ class BatchFiles:
     def __init__(self, read: ReadFile, create: CreateFile, delete: DeleteFile, listed: ListFiles) -> None:
         self._read, self._create, self._delete, self._list = read, create, delete, listed
 
-    async def read(self, tenant: str, file_id: str) -> AsyncIterator[bytes]:
-        """Return the content of a file; a NotFoundError if there is none."""
-        return await self._read(tenant, file_id)
+    async def keep_requests(self, tenant: str, batch: Batch, content: AsyncIterator[bytes]) -> str:
+        """Keep the requests of a batch that came with it; return the id of the file."""
+        name, until = f"{batch.id}.jsonl", batch.created_at + _INPUT_KEPT
+        kept = await self._create(tenant, name, _INPUT, content, part_of=batch.holder, expires_at=until)
+        return kept.id
+
+    async def requests(self, tenant: str, batch: Batch) -> AsyncIterator[bytes]:
+        """Return the content of the file of requests; a NotFoundError if there is none."""
+        return await self._read(tenant, batch.input_file_id, part_of=batch.holder)
 
     async def create(self, tenant: str, batch: Batch, content: AsyncIterator[bytes], *, fine: bool) -> str:
         """Keep answers that are fine, or others; return the id of the file."""
-        return (await self._create(tenant, _names(batch)[not fine], _PURPOSE, content)).id
+        name = _names(batch)[not fine]
+        return (await self._create(tenant, name, _OUTPUT, content, part_of=batch.holder)).id
 
-    async def forget(self, tenant: str, file_ids: Iterable[str | None]) -> None:
-        """Delete files of answers that nobody was told of."""
+    async def answers(self, tenant: str, batch: Batch) -> AsyncGenerator[bytes, None]:
+        """Yield what came of a batch that is over; a NotFoundError if that is gone."""
+        for file_id in filter(None, (batch.output_file_id, batch.error_file_id)):
+            async for piece in await self._read(tenant, file_id, part_of=batch.holder):
+                yield piece
+
+    async def forget(self, tenant: str, batch: Batch, file_ids: Iterable[str | None]) -> None:
+        """Delete files of a batch that nobody was told of, or needs any more."""
         for file_id in filter(None, file_ids):
             with contextlib.suppress(NotFoundError):
-                await self._delete(tenant, file_id)
+                await self._delete(tenant, file_id, part_of=batch.holder)
+
+    async def forget_own(self, tenant: str, batch: Batch) -> None:
+        """Delete all files that a batch keeps for itself alone."""
+        await self.forget(tenant, batch, (batch.input_file_id, batch.output_file_id, batch.error_file_id))
 
     async def forget_others(self, tenant: str, batch: Batch) -> None:
         """Delete the files of a batch that is over which it does not name."""
         after, more = None, True
         while more:
-            page = await self._list(tenant, purpose=_PURPOSE, after=after)
+            page = await self._list(tenant, purpose=_OUTPUT, after=after, part_of=batch.holder)
             since = [file for file in page.data if file.created_at >= batch.created_at]
             after, more = page.data[-1].id if page.data else None, page.has_more and len(since) == len(page.data)
             own = {batch.output_file_id, batch.error_file_id}
-            await self.forget(
-                tenant, [file.id for file in since if file.filename in _names(batch) and file.id not in own]
-            )
+            others = [file.id for file in since if file.filename in _names(batch) and file.id not in own]
+            await self.forget(tenant, batch, others)
 
 
 def _names(batch: Batch) -> tuple[str, str]:
     """Return the names of the files with the answers that are fine, and with the others."""
     return f"{batch.id}_output.jsonl", f"{batch.id}_error.jsonl"
-
-
-class _Line(Struct, frozen=True):
-    """A request of a batch."""
-
-    number: int
-    custom_id: str
-    body: JSON
 
 
 class _Sight(Struct):
@@ -134,9 +141,10 @@ class BatchRunner:
     def __init__(
         self,
         settings: EngineConfig,
-        batches: Batches,
+        batches: Batches[Batch],
         files: BatchFiles,
         check_model: CheckModel,
+        key_holder: KeyHolder,
     ) -> None:
         lease = settings.takeover_after
         self.batches = batches
@@ -144,8 +152,10 @@ class BatchRunner:
         self.limits = BatchLimits(settings.parallel_batch_requests, every=min(2.0, lease / 5), lease=lease)
         self.api: ASGIApp | None = None
         """Where the requests go."""
-        self._check_model = check_model
-        self._slots = asyncio.Semaphore(self.limits.parallel)
+        self.check_model = check_model
+        self.key_holder = key_holder
+        self.slots = asyncio.Semaphore(self.limits.parallel)
+        """Requests of all batches that may be made at a time."""
         self._sights: dict[str, _Sight] = {}
         self._works: dict[str, BatchWork] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -193,7 +203,7 @@ class BatchRunner:
             seen = self._sights[batch.id] = _Sight(version, now)
         if version <= 1 or now - seen.since >= self.limits.lease:  # at first nobody has it
             del self._sights[batch.id]
-            work = BatchWork(self, batch, self._slots, self._check_model, self.api)
+            work = BatchWork(self, batch, self.api)
             task = asyncio.get_running_loop().create_task(self._to_end(work), name=f"batch {batch.id}")
             self._works[batch.id] = work
             self._tasks.add(task)
@@ -216,20 +226,18 @@ class BatchRunner:
 class BatchWork:
     """The work of one server on one batch, from wherever it is to its end."""
 
-    def __init__(
-        self, runner: BatchRunner, batch: OpenBatch, slots: asyncio.Semaphore, check_model: CheckModel, api: ASGIApp
-    ) -> None:
+    def __init__(self, runner: BatchRunner, batch: OpenBatch, api: ASGIApp) -> None:
         self.open = batch
-        self._batches, self._files, self._limits = runner.batches, runner.files, runner.limits
+        self._runner, self._files, self._limits = runner, runner.files, runner.limits
+        self._batches = runner.batches.of(batch.type)
+        self._lines: AnswerLines = MessageLines() if batch.type is BatchOfMessages else AnswerLines()
         self._is_later = batch.kept.version > 1
         """Whether another server, or the one before this one, may have left files."""
-        self._slots = slots
-        self._check_model = check_model
         self._api = api
         self._backoff = Backoff(1.0, 60.0, 0.5)
         self._work: asyncio.Task[Any] | None = None
         self._batch: Batch | None = None
-        self._done: dict[int, bool] = {}
+        self._done: dict[int, Outcome] = {}
         self._lost = False
         self._holding = asyncio.Lock()
 
@@ -288,18 +296,18 @@ class BatchWork:
         if batch.status in OVER:
             await self._forget(batch)
             return
-        total, errors = batch.request_counts.total, list[BatchError]()
-        if batch.status != "finalizing":  # else the file is not needed any more, and may be gone
+        total = batch.request_counts.total
+        if not total:  # else the file was right, and may be gone by now
             total, errors = await self._validated(batch)
-        if not errors:
-            await self._change(lambda known: _begin(known, total))
-            self._done = await self._batches.answered(tenant, name)
-            if batch.status != "finalizing":
-                errors = await self._answer_all(batch)
-        if not errors:
-            errors = await self._finish(total)
-        if errors:
-            await self._forget(await self._change(lambda known: _fail(known, errors)))
+            if errors:
+                await self._forget(await self._change(lambda known: _fail(known, errors)))
+                return
+            batch = await self._change(lambda known: _begin(known, total))
+        self._done = await self._batches.answered(tenant, name)
+        if batch.status != "finalizing":
+            await self._answer_all(batch)
+        if problem := await self._finish(total):
+            await self._forget(await self._change(lambda known: _fail(known, [problem])))
 
     async def _change(self, change: Callable[[Batch], None]) -> Batch:
         """Change the batch, unless another server has brought it to its end: it stays as it is then."""
@@ -318,30 +326,27 @@ class BatchWork:
         """Forget what is only needed while a batch is not over, and files of servers that did not come to its end."""
         if self._is_later:
             await self._files.forget_others(self.open.tenant, batch)
+        if batch.holder:
+            await self._files.forget(self.open.tenant, batch, [batch.input_file_id])
         await self._batches.close(self.open)
 
     async def _note_progress(self) -> None:
-        fine = sum(self._done.values())
-        failed = len(self._done) - fine
-
-        def note(batch: Batch) -> None:
-            batch.request_counts.completed, batch.request_counts.failed = fine, failed
-
-        await self._change(note)
+        outcomes = Counter(self._done.values())
+        await self._change(lambda known: known.count(outcomes))
 
     # --- the file of requests -----------------------------------------------------------------------------------------
 
     async def _validated(self, batch: Batch) -> tuple[int, list[BatchError]]:
         """Return how many requests a file has, or what is wrong with them."""
-        reader = _LineReader(batch.endpoint, self._check_model, self._limits)
+        reader = LineReader(batch.endpoint, self._runner.check_model, self._limits)
         try:
-            async with aclosing(self._lines(batch)) as lines:
+            async with aclosing(self._read(batch)) as lines:
                 async for line in lines:
                     await reader.take(line)
                     if reader.is_full:
                         break
         except NotFoundError as error:
-            return 0, [_no_file(error)]
+            return 0, [BatchError("invalid_request", error.message, param="input_file_id")]
         if reader.is_too_long:
             message = f"The file has more than {self._limits.lines:,} requests, or too many lines without one."
             reader.errors.append(BatchError("invalid_request", message, param="input_file_id"))
@@ -349,10 +354,10 @@ class BatchWork:
             reader.errors.append(BatchError("empty_file", "The file has no requests.", param="input_file_id"))
         return len(reader.names), reader.errors
 
-    async def _lines(self, batch: Batch) -> AsyncGenerator[bytes, None]:
+    async def _read(self, batch: Batch) -> AsyncGenerator[bytes, None]:
         """Yield the lines of the file, each no longer than it may be and a little more."""
         left = b""
-        async for piece in await self._files.read(self.open.tenant, batch.input_file_id):
+        async for piece in await self._files.requests(self.open.tenant, batch):
             *lines, left = (left + piece).split(b"\n")
             for line in lines:
                 yield line
@@ -360,20 +365,21 @@ class BatchWork:
                 break
         yield left
 
-    async def _requests(self, batch: Batch) -> AsyncGenerator[_Line, None]:
-        """Yield the requests without an answer of a file that was found to be right."""
+    async def _requests(self, batch: Batch) -> AsyncGenerator[BatchLine, None]:
+        """Yield the requests without an answer of a file that was found to be right; none if it has gone since."""
         number = 0
-        async with aclosing(self._lines(batch)) as lines:
-            async for line in lines:
-                number += 1
-                if line.strip() and number not in self._done:
-                    found = msgspec.json.decode(line)
-                    yield _Line(number, found["custom_id"], found["body"])
+        with contextlib.suppress(NotFoundError):
+            async with aclosing(self._read(batch)) as lines:
+                async for line in lines:
+                    number += 1
+                    if line.strip() and number not in self._done:
+                        found = msgspec.json.decode(line, type=BatchRequest)
+                        yield BatchLine(found.custom_id, found.body, number)
 
     # --- answering ----------------------------------------------------------------------------------------------------
 
-    async def _answer_all(self, batch: Batch) -> list[BatchError]:
-        """Make all requests; return what is wrong if the file has gone meanwhile."""
+    async def _answer_all(self, batch: Batch) -> None:
+        """Make all requests."""
         taking = asyncio.Lock()
         async with aclosing(self._requests(batch)) as requests:
 
@@ -390,49 +396,56 @@ class BatchWork:
                     for _ in range(self._limits.parallel):
                         group.create_task(answer_some())
             except ExceptionGroup as found:
-                first = found.exceptions[0]
-                if not isinstance(first, NotFoundError):
-                    raise first from None
-                return [_no_file(first)]
-        return []
+                raise found.exceptions[0] from None
 
-    async def _answer(self, line: _Line) -> None:
+    async def _answer(self, line: BatchLine) -> None:
         """Make a request, unless the batch is over, and keep what came of it."""
         tries = 0
         while (why := self._why_over()) is None:
-            async with self._slots:
+            scopes = await self._scopes()
+            if scopes is None:
+                await self._change(partial(_revoke, key_id=self.open.owner.key_id))
+                continue
+            async with self._runner.slots:
                 request_id = new_id("req")
-                status, body = await self._asked(line, request_id)
+                status, body = await self._asked(line, scopes, request_id)
             tries += 1
             if status not in _MAY_PASS or tries >= _TRIES:
-                response = {"status_code": status, "request_id": request_id, "body": body}
-                await self._keep(line, _answer_to(line, response=response), fine=status < _FAILED)
+                answer = self._lines.made(line, request_id, status, body)
+                await self._keep(line, answer, outcome_of(status))
                 return
             await asyncio.sleep(self._backoff.pause(tries - 1))
-        code, message = why
-        await self._keep(line, _answer_to(line, error={"code": code, "message": message}), fine=False)
+        await self._keep(line, self._lines.unmade(line, why), why.outcome)
 
-    def _why_over(self) -> tuple[str, str] | None:
+    async def _scopes(self) -> frozenset[str] | None:
+        """Return what requests may do now; None if whoever has made the batch may not make any."""
+        owner = self.open.owner
+        if owner.key_id is None:
+            return frozenset(owner.scopes)
+        holder = await self._runner.key_holder(self.open.tenant, owner.key_id)
+        return None if holder is None or not holder.grants(BATCHES_WRITE) else holder.scopes
+
+    def _why_over(self) -> Unmade | None:
         """Return why no request is made any more; None if they are."""
         batch = self._batch
         if batch is None or batch.status == "cancelling":
-            return "batch_cancelled", "The batch was cancelled before this request was made."
-        if batch.expires_at is not None and time.time() >= batch.expires_at:
-            return "batch_expired", "The batch had expired before this request was made."
-        return None
+            problem = None if batch is None or batch.errors is None else batch.errors.data[0]
+            return CANCELLED if problem is None else Unmade("errored", problem.code, problem.message)
+        return EXPIRED if batch.expires_at is not None and time.time() >= batch.expires_at else None
 
-    async def _keep(self, line: _Line, answer: JSON, *, fine: bool) -> None:
+    async def _keep(self, line: BatchLine, answer: JSON, outcome: Outcome) -> None:
         if self._lost:
             raise _TakenOverError
-        if not await self._batches.answer(self.open.tenant, self.open.id, line.number, answer, fine=fine):
+        if not await self._batches.answer(self.open.tenant, self.open.id, line.number, answer, outcome):
             await self._hold()  # whoever has answered it may have the batch
-        self._done[line.number] = fine
+        self._done[line.number] = outcome
 
-    async def _asked(self, line: _Line, request_id: str) -> tuple[int, JSON]:
+    async def _asked(self, line: BatchLine, scopes: frozenset[str], request_id: str) -> tuple[int, JSON]:
         """Make a request as a client would, with the rights of whoever has made the batch."""
         owner, url = self.open.owner, self._batch.endpoint if self._batch is not None else ""
-        ctx = Context(self.open.tenant, owner.subject, frozenset(owner.scopes), request_id=request_id)
-        body = msgspec.json.encode(line.body)
+        ctx = Context(self.open.tenant, owner.subject, scopes, request_id=request_id, key_id=owner.key_id)
+        body = bytes(line.body)
+        headers = {"content-type": "application/json", "content-length": str(len(body)), **owner.headers}
         scope: dict[str, Any] = {
             "type": "http",
             "http_version": "1.1",
@@ -442,7 +455,7 @@ class BatchWork:
             "raw_path": url.encode(),
             "root_path": "",
             "query_string": b"",
-            "headers": [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())],
+            "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
             "client": None,
             "server": None,
             CONTEXT: ctx,
@@ -451,37 +464,40 @@ class BatchWork:
         exchange = _Answering(body)
         with bind_log_context(request_id=request_id):
             try:
-                if self._api is not None:
-                    await self._api(scope, exchange.receive, exchange.send)
+                await self._api(scope, exchange.receive, exchange.send)
                 return exchange.status, exchange.answer()
             except Exception as error:  # noqa: BLE001 - what is no refusal goes to the log
                 refusal = as_api_error(error, f"POST {url} of a batch", request_id)
-                return refusal.status, refusal.envelope()
+                return refusal.status, self._lines.refused(refusal, request_id)
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
-    async def _finish(self, total: int) -> list[BatchError]:
+    async def _finish(self, total: int) -> BatchError | None:
         """Write the answers into files, and end the batch; return why that cannot be."""
         await self._note_progress()
         batch = await self._change(lambda known: known.enter("finalizing") if known.status == "in_progress" else None)
-        expired = self._why_over() is not None and total > sum(self._done.values())
         made: dict[bool, str | None] = {}
 
         def end(known: Batch) -> None:
             known.output_file_id, known.error_file_id = made[True], made[False]
-            known.enter("cancelled" if known.status == "cancelling" else "expired" if expired else "completed")
+            if len(self._done) < total:
+                _give_up(known, total, len(self._done))
+            elif known.status == "cancelling":
+                known.enter("cancelled")
+            else:
+                known.enter("expired" if "expired" in self._done.values() else "completed")
 
         try:
             for fine in (True, False):
                 made[fine] = await self._file(batch, fine=fine)
             ended = await self._change(end)
         except BaseException as error:
-            await asyncio.shield(self._files.forget(self.open.tenant, made.values()))
+            await asyncio.shield(self._files.forget(self.open.tenant, batch, made.values()))
             if not isinstance(error, APIError) or not self._is_hopeless(error, batch):
                 raise
-            return [BatchError(error.code or "invalid_request", error.message)]
+            return BatchError(error.code or "invalid_request", error.message)
         await self._forget(ended)
-        return []
+        return None
 
     def _is_hopeless(self, error: APIError, batch: Batch) -> bool:
         """Tell whether a file can never be written; where the tenant only has no room, there is time to make some."""
@@ -492,7 +508,7 @@ class BatchWork:
 
     async def _file(self, batch: Batch, *, fine: bool) -> str | None:
         """Write the answers that are fine, or the others, into a file, if there are some."""
-        if not any(done is fine for done in self._done.values()):
+        if not any((outcome == "succeeded") is fine for outcome in self._done.values()):
             return None
         answers = self._batches.answers(self.open.tenant, batch.id, fine=fine)
         return await self._files.create(self.open.tenant, batch, _encoded(answers), fine=fine)
@@ -512,111 +528,30 @@ def _begin(batch: Batch, total: int) -> None:
         batch.enter("in_progress")
 
 
-def _answer_to(line: _Line, *, response: JSON | None = None, error: JSON | None = None) -> JSON:
-    return {"id": new_id("batch_req"), "custom_id": line.custom_id, "response": response, "error": error}
+def _revoke(batch: Batch, key_id: str | None) -> None:
+    """Let a batch end whose key is good for nothing any more."""
+    if batch.status == "in_progress":
+        message = (
+            f"The API key '{key_id}', with which the batch was made, was revoked, has expired or has lost the scope "
+            f"'{BATCHES_WRITE}' before this request was made."
+        )
+        batch.errors = BatchErrors(data=[BatchError("key_revoked", message)])
+        batch.enter("cancelling")
 
 
-def _no_file(error: BaseException) -> BatchError:
-    return BatchError("invalid_request", str(error), param="input_file_id")
-
-
-def _digest(name: str) -> bytes:
-    return blake2b(name.encode(), digest_size=16).digest()
+def _give_up(batch: Batch, total: int, done: int) -> None:
+    """End a batch with requests that are gone."""
+    batch.request_counts.failed = total - batch.request_counts.completed
+    message = (
+        f"The file of requests is gone, and {total - done:,} of them were not made. "
+        "What was answered before is in the files of the batch."
+    )
+    _fail(batch, [BatchError("invalid_request", message, param="input_file_id")])
 
 
 async def _encoded(answers: AsyncIterator[JSON]) -> AsyncIterator[bytes]:
     async for answer in answers:
         yield msgspec.json.encode(answer) + b"\n"
-
-
-class _LineReader:
-    """Reads the lines of a file of requests, and collects what is wrong with them."""
-
-    def __init__(self, endpoint: str, check_model: CheckModel, limits: BatchLimits) -> None:
-        self.names: set[bytes] = set()
-        """Digests of the names: together they may be long."""
-        self.errors: list[BatchError] = []
-        self._endpoint = endpoint
-        self._check_model = check_model
-        self._limits = limits
-        self._number = 0
-        self._models: dict[bytes, str | None] = {}
-        """What is wrong with models, by the digests of their names."""
-
-    @property
-    def is_full(self) -> bool:
-        """Whether nothing more need be read."""
-        return len(self.errors) >= _MOST_ERRORS or self.is_too_long
-
-    @property
-    def is_too_long(self) -> bool:
-        """Whether there are too many requests, or far too many lines without one."""
-        return len(self.names) > self._limits.lines or self._number > 2 * self._limits.lines
-
-    async def take(self, line: bytes) -> None:
-        """Read a line."""
-        self._number += 1
-        if not line.strip():
-            return
-        if len(line) > self._limits.line_bytes:
-            self._refuse("invalid_request", f"The line has more than {self._limits.line_bytes:,} bytes.")
-            return
-        try:
-            found = msgspec.json.decode(line)
-        except _NO_JSON:
-            found = None
-        if not isinstance(found, dict):
-            self._refuse("invalid_json_line", "The line is not a JSON object.")
-            return
-        for name, kind in _REQUIRED.items():
-            if not isinstance(found.get(name), kind):
-                self._refuse("missing_required_parameter", f"Missing required parameter: '{name}'.", name)
-                return
-        if (problem := self._problem(found)) is not None:
-            self._refuse(*problem)
-            return
-        model = found["body"].get("model")
-        if isinstance(model, str) and (wrong := await self._wrong_model(model)) is not None:
-            self._refuse("model_not_found", wrong, "body.model")
-            return
-        self.names.add(_digest(found["custom_id"]))
-
-    def _problem(self, found: Mapping[str, Any]) -> list[str] | None:
-        """Return the code, message and parameter of what is wrong with a request, if something is."""
-        name, body = found["custom_id"], found["body"]
-        url = f"The URL is not {self._endpoint}, the endpoint of the batch."
-        length, twice = f"A custom_id has 1 to {_LONGEST_NAME} characters.", f"'{name[:64]}' names another line, too."
-        checks = [
-            (0 < len(name) <= _LONGEST_NAME, "invalid_request", length, "custom_id"),
-            (_digest(name) not in self.names, "duplicate_custom_id", twice, "custom_id"),
-            (found["method"] == "POST", "invalid_request", "The method of a request is POST.", "method"),
-            (found["url"] == self._endpoint, "invalid_url", url, "url"),
-            (not body.get("stream"), "streaming_unsupported", "Requests of a batch cannot be streamed.", "body.stream"),
-            (
-                not body.get("background"),
-                "invalid_request",
-                "A batch is in the background as it is.",
-                "body.background",
-            ),
-        ]
-        return next((problem for is_right, *problem in checks if not is_right), None)
-
-    async def _wrong_model(self, model: str) -> str | None:
-        name = _digest(model)
-        if name not in self._models:
-            if len(self._models) >= _MOST_MODELS:
-                self._models.clear()
-            self._models[name] = None
-            try:
-                await self._check_model(model)
-            except NotFoundError as error:
-                self._models[name] = error.message
-            except APIError:  # nobody can tell now; whoever makes the request will
-                pass
-        return self._models[name]
-
-    def _refuse(self, code: str, message: str, param: str | None = None) -> None:
-        self.errors.append(BatchError(code, message, self._number, param))
 
 
 class _Answering(Struct):
@@ -645,6 +580,6 @@ class _Answering(Struct):
         """Return the body of the answer; a BadGatewayError if it is no JSON."""
         try:
             found: JSON = msgspec.json.decode(b"".join(self.pieces) or b"{}")
-        except _NO_JSON:  # what a model server says to an embedding is passed on as it is
+        except NO_JSON:  # what a model server says to an embedding is passed on as it is
             raise BadGatewayError("The answer of the model server is not valid JSON.") from None
         return found

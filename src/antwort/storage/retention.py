@@ -16,12 +16,13 @@ from antwort.concurrency.contained_tasks import end_tasks
 from antwort.config import KeepConfig
 from antwort.errors import ConflictError
 from antwort.observability import Metrics
-from antwort.storage.base import OldResponse, StoreUnavailableError
+from antwort.storage.base import OWN_RECORDS, OldResponse, StoreUnavailableError
+from antwort.storage.batches import OldBatches
 from antwort.storage.sql.store import Store
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("responses", "events", "conversations", "traces")
+KINDS = ("responses", "events", "conversations", "traces", "batches")
 VALUES = "values"
 """What goes with a run or a conversation, and has no age of its own."""
 SLICE = 200
@@ -58,8 +59,8 @@ class Pruner:
     """Deletes what is older than a moment, of all tenants.
 
     Responses and events are as old as the response, conversations as their last use, traces that clients have sent as
-    what came of them first. A background response that is not
-    over is left alone, however old. Those that continue a deleted response continue what came before it.
+    what came of them first, batches as they are. A background response or a batch that is not over is left alone,
+    however old. Those that continue a deleted response continue what came before it.
     """
 
     def __init__(self, store: Store, *, pause: float = 0.0, progress: Callable[[Pruned], None] | None = None) -> None:
@@ -81,6 +82,8 @@ class Pruner:
             await self._conversations(before["conversations"], counts, dry_run=dry_run)
         if "traces" in before:
             await self._traces(before["traces"], counts, dry_run=dry_run)
+        if "batches" in before:
+            await self._batches(before["batches"], counts, dry_run=dry_run)
         return counts
 
     async def forget_deleted(self) -> None:
@@ -163,6 +166,17 @@ class Pruner:
                     counts["traces"] += sum(await asyncio.gather(*(traces.delete(*each) for each in group)))
             if len(old) < len(found):
                 return
+
+    async def _batches(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
+        batches = OldBatches(self._store.records(OWN_RECORDS), self._store.files)
+        async for found in batches.older(before):
+            if dry_run:
+                counts["batches"] += len(found)
+                continue
+            async for group in self._groups(found, counts):
+                counts["batches"] += sum([await batches.delete(kept) for kept in group])
+        if not dry_run:
+            await batches.forget_keys(before)
 
     async def _slices(self, before: int, after: int = 0) -> AsyncIterator[Sequence[OldResponse]]:
         """Yield responses in the order in which they were stored, until they are all too young."""

@@ -56,7 +56,7 @@ class BatchEndpoints:
 
     def __init__(self, runner: BatchRunner, limits: TenantLimits) -> None:
         self._runner = runner
-        self._batches = runner.batches
+        self._batches = runner.batches.of(Batch)
         self._limits = limits
 
     def routes(self) -> list[Route]:
@@ -80,7 +80,8 @@ class BatchEndpoints:
     async def create(self, ctx: Context, body: BatchOrder) -> Batch:
         """Create a batch, and read its file afterwards: what is wrong there is in the `errors` of the batch.
 
-        Its requests are made on behalf of whoever has created it, with the scopes of that credential.
+        Its requests are made on behalf of whoever has created it, with the scopes of that credential. If it is an API
+        key that is revoked or expires, the batch is `cancelled`, and its `errors` say so.
         """
         if body.endpoint not in ENDPOINTS:
             known = ", ".join(ENDPOINTS)
@@ -98,7 +99,7 @@ class BatchEndpoints:
         ctx.require(FILES_READ, param="input_file_id", purpose="to read a file")
         await self._limits.check_room(ctx.tenant)
         new = new_batch(body.endpoint, body.input_file_id, body.completion_window, _DAY, body.metadata)
-        owner = BatchOwner(ctx.subject, sorted(ctx.scopes))
+        owner = BatchOwner(ctx.subject, sorted(ctx.scopes), ctx.key_id)
         batch = await self._batches.create(ctx.tenant, new, owner, body.idempotency_key)
         self._runner.wake(batch)
         return batch
@@ -106,7 +107,7 @@ class BatchEndpoints:
     async def list(self, ctx: Context, *, limit: Limit = 20, after: After = None) -> BatchList:
         """List batches, the newest first."""
         with unknown_cursor():
-            page = await self._batches.page(ctx.tenant, limit=limit, after=after, order="desc")
+            page = await self._batches.page(ctx.tenant, limit=limit, after=after)
         first, last = (page.data[0].id, page.data[-1].id) if page.data else (None, None)
         return BatchList(data=page.data, first_id=first, last_id=last, has_more=page.has_more)
 

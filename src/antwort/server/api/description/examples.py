@@ -420,6 +420,41 @@ CREATE_MESSAGE = (
     ),
 )
 COUNT_MESSAGES = (Example({"input_tokens": 11}, body={"model": _MODEL, "messages": [_ASK]}),)
+_MESSAGE_BATCH: JSON = {
+    "id": "msgbatch_0a51c7",
+    "type": "message_batch",
+    "processing_status": "in_progress",
+    "request_counts": {"processing": 1, "succeeded": 0, "errored": 0, "canceled": 0, "expired": 0},
+    "ended_at": None,
+    "created_at": "2026-11-19T20:25:55Z",
+    "expires_at": "2026-11-20T20:25:55Z",
+    "archived_at": None,
+    "cancel_initiated_at": None,
+    "results_url": None,
+}
+_ENDED_BATCH: JSON = {
+    **_MESSAGE_BATCH,
+    "processing_status": "ended",
+    "request_counts": {"processing": 0, "succeeded": 1, "errored": 0, "canceled": 0, "expired": 0},
+    "ended_at": "2026-11-19T20:31:20Z",
+    "results_url": "http://127.0.0.1:8080/v1/messages/batches/msgbatch_0a51c7/results",
+}
+_CANCELED = {"processing_status": "canceling", "cancel_initiated_at": "2026-11-19T20:26:10Z"}
+_OF_MESSAGES = {"message_batch_id": _MESSAGE_BATCH["id"]}
+_PARAMS: JSON = {"model": _MODEL, "max_tokens": 256, "messages": [_ASK]}
+CREATE_MESSAGE_BATCH = (Example(_MESSAGE_BATCH, body={"requests": [{"custom_id": "night-0", "params": _PARAMS}]}),)
+LIST_MESSAGE_BATCHES = (
+    Example(
+        {"data": [_ENDED_BATCH], "has_more": False, "first_id": _ENDED_BATCH["id"], "last_id": _ENDED_BATCH["id"]},
+        parameters={"limit": 20},
+    ),
+)
+RETRIEVE_MESSAGE_BATCH = (Example(_ENDED_BATCH, parameters=_OF_MESSAGES),)
+CANCEL_MESSAGE_BATCH = (Example({**_MESSAGE_BATCH, **_CANCELED}, parameters=_OF_MESSAGES),)
+DELETE_MESSAGE_BATCH = (
+    Example({"id": _MESSAGE_BATCH["id"], "type": "message_batch_deleted"}, parameters=_OF_MESSAGES),
+)
+MESSAGE_RESULTS = (Example({"custom_id": "night-0", "result": {"type": "canceled"}}, parameters=_OF_MESSAGES),)
 CHAT = (
     Example(
         {
