@@ -34,7 +34,7 @@ traceback.
 """
 
 import contextlib
-import difflib
+import importlib
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import ClassVar
@@ -315,7 +315,9 @@ def near_names(name: str, known: Iterable[str], *, most: int = 1, likeness: floa
     """Return the known names nearest to a mistyped one; none for one that is longer than names are."""
     if len(name) > _LONGEST_NAME:
         return []
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=likeness)
+    difflib = importlib.import_module("difflib")  # few mistype a name
+    near: list[str] = difflib.get_close_matches(name, list(known), n=most, cutoff=likeness)
+    return near
 
 
 def did_you_mean(name: str, known: Iterable[str], *, likeness: float = 0.6) -> str:

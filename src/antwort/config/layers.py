@@ -1,6 +1,5 @@
 """One source of values with the origin of each, and the stacking of several."""
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -10,6 +9,7 @@ from antwort.config.model import ProviderConfig, fold_entry
 from antwort.config.origins import Origin, join, move, nearest
 from antwort.config.problems import Problem
 from antwort.config.secrets import is_secret_name
+from antwort.errors import near_names
 
 _ENTRY_DEPTH = 3
 """The parts of `providers.<name>.<key>`."""
@@ -124,7 +124,7 @@ def canonical_key(key: str) -> str:
 
 
 def _resembles_enabled(name: str) -> bool:
-    return bool(difflib.get_close_matches(name.lower(), ["enabled"], cutoff=0.8))
+    return bool(near_names(name.lower(), ["enabled"], likeness=0.8))
 
 
 def _rival(name: str) -> str:

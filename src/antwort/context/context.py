@@ -1,6 +1,5 @@
 """Who is calling, on whose behalf, and until when: the argument that every function and route handler may ask for."""
 
-import difflib
 import time
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import count
@@ -14,7 +13,7 @@ from antwort.context.agents import AgentOptions, AgentResult, AgentTask, RunBudg
 from antwort.context.calls import CallResult, FunctionCalls, SuspendedError, Suspension
 from antwort.context.http_client import HttpClient, NoHttpClient
 from antwort.context.variables import VariableView
-from antwort.errors import FunctionUnavailableError, PermissionDeniedError, did_you_mean
+from antwort.errors import FunctionUnavailableError, PermissionDeniedError, did_you_mean, near_names
 
 # --- scopes: what credentials may do ---------------------------------------------------------------------------------
 # A scope is a word such as `metrics`, or two with a colon such as `responses:read`. Routes of providers have more.
@@ -103,7 +102,7 @@ def mistake_in(scope: str, known: Iterable[str] = ()) -> str | None:
 def nearest_scope(scope: str) -> str:
     """Return `; did you mean 'x'?` if the first word of a scope is nearly that of one of the API's, or nothing."""
     families = dict.fromkeys(name.partition(":")[0] for name in OWN_SCOPES)
-    near = difflib.get_close_matches(scope.partition(":")[0], families, n=1, cutoff=0.8)
+    near = near_names(scope.partition(":")[0], families, likeness=0.8)
     return did_you_mean(scope, [name for name in OWN_SCOPES if name.partition(":")[0] in near])
 
 

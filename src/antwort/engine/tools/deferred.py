@@ -5,14 +5,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, islice
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec import Struct
 
 from antwort.functions import Effect, FunctionSpec, Scope
+from antwort.lazy_imports import imported_on_use
 from antwort.text.foreign_text import one_line
-from antwort.text.word_index import Text, WordIndex, best
 from antwort.types import JSON
+
+if TYPE_CHECKING:
+    from antwort.text import word_index
+else:  # few servers have so many functions
+    word_index = imported_on_use("antwort.text.word_index")
 
 Key: TypeAlias = tuple[str | None, str]
 """A function as items name it: its namespace, or the label of its server, if it has one, and its own name."""
@@ -127,9 +132,9 @@ class DeferredFunctions:
         return {function.name: function for function in self.functions}
 
     @cached_property
-    def index(self) -> WordIndex:
+    def index(self) -> "word_index.WordIndex":
         """Their words."""
-        return WordIndex(map(self._texts, self.functions))
+        return word_index.WordIndex(map(self._texts, self.functions))
 
     @cached_property
     def loose(self) -> Sequence[str]:
@@ -138,17 +143,17 @@ class DeferredFunctions:
             return ()
         return [function.name for function in self.functions if function.group is None]
 
-    def _texts(self, function: DeferredFunction) -> Iterator[Text]:
-        yield Text(function.own_name, _NAME)
+    def _texts(self, function: DeferredFunction) -> "Iterator[word_index.Text]":
+        yield word_index.Text(function.own_name, _NAME)
         if function.group is not None:
-            yield Text(function.group, _GROUP)
-        yield Text(str(function.tool.get("description") or "")[:_LONGEST_TEXT], _DESCRIPTION)
+            yield word_index.Text(function.group, _GROUP)
+        yield word_index.Text(str(function.tool.get("description") or "")[:_LONGEST_TEXT], _DESCRIPTION)
         parameters = function.tool.get("parameters")
         properties = parameters.get("properties") if isinstance(parameters, dict) else None
         for name, part in islice(properties.items() if isinstance(properties, dict) else (), _MOST_PARAMETERS):
-            yield Text(name, _PARAMETER)
+            yield word_index.Text(name, _PARAMETER)
             if isinstance(part, dict) and isinstance(said := part.get("description"), str):
-                yield Text(said[:_LONGEST_TEXT], _PARAMETER)
+                yield word_index.Text(said[:_LONGEST_TEXT], _PARAMETER)
 
 
 def found(deferred: Sequence[DeferredFunctions], query: str, most: int) -> list[DeferredFunction]:
@@ -158,7 +163,7 @@ def found(deferred: Sequence[DeferredFunctions], query: str, most: int) -> list[
     named = [functions.by_name[name] for name in written for functions in deferred if name in functions.names]
     if named and len(named) == len(written):  # it says nothing else
         return named[:most]
-    ranked = best([functions.index for functions in deferred], query, most, least=_LEAST)
+    ranked = word_index.best([functions.index for functions in deferred], query, most, least=_LEAST)
     fitting = [deferred[place].functions[number] for place, number in ranked]
     return [*dict.fromkeys([*named, *fitting])][:most]
 

@@ -5,7 +5,7 @@ construction: the text is short, nothing recurses, and an integer that would gro
 computed. The outcome is a finite number or an `ExpressionError` that says what to write instead.
 """
 
-import difflib
+import importlib
 import math
 import operator
 import re
@@ -477,6 +477,7 @@ def _written(value: Number) -> str:
 
 
 def _nearest(name: str, known: Collection[str]) -> str:
+    difflib = importlib.import_module("difflib")  # few mistype a name
     near = difflib.get_close_matches(name.lower(), known, n=1)
     hint = _SYNONYMS.get(name.lower()) or (near[0] if near else None)
     return f": use {hint}" if hint else f"; known are {', '.join(sorted(known))}"

@@ -2,7 +2,7 @@
 
 import datetime
 import decimal
-import pickle
+import importlib
 from typing import Any
 
 from antwort.provider import LargeWork
@@ -72,7 +72,9 @@ def _written(names: list[str], modules: list[str], values: dict[str, Any]) -> by
     kept = {name: value for name, value in values.items() if name not in NAMES and _is_plain(value)}
     imports = {name: f"import {name}" for name in modules if name in MODULES}
     lost = {name for name in names if type(name) is str} - {*kept, *imports, *NAMES}
-    return pickle.dumps((imports, lost, pickle.dumps(kept)))
+    pickle = importlib.import_module("pickle")  # few programs need the other interpreter
+    data: bytes = pickle.dumps((imports, lost, pickle.dumps(kept)))
+    return data
 
 
 def _is_plain(value: Any, depth: int = 0) -> bool:
