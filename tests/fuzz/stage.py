@@ -23,6 +23,8 @@ __all__ = ["Answer", "Client", "Complaints", "Stage", "staged"]
 
 KEY = "sk-fuzz"
 PATIENCE = 60
+CODES = '{"q1": "yes", "p1": 90, "q2": "A", "p2": 60, "q3": "1", "p3": 70}'
+"""What the model answers where a form is asked for: the codes of decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +210,7 @@ async def _complete(exchange: Exchange, asked: JSON) -> None:
     answered = not isinstance(messages, list) or any(
         isinstance(one, dict) and one.get("role") == "tool" for one in messages
     )
-    message: JSON = {"role": "assistant", "content": "Hello"}
+    message: JSON = {"role": "assistant", "content": CODES if asked.get("response_format") else "Hello"}
     name = _first(tools, "function")
     if name is not None and not answered:
         function = {"name": name, "arguments": '{"query": "tea", "word": "tea"}'}

@@ -169,6 +169,28 @@ def bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
     }
     yield "POST", "/v1/chat/completions", chat
     yield "POST", "/v1/completions", {"model": "chat", "prompt": ["Once", "upon"], "max_tokens": 3, "stream": False}
+    said = create_bodies(known)[1]["input"]
+    yield "POST", "/v1/decisions", {
+        "model": "chat",
+        "input": [
+            {"role": "user", "content": [
+                {"type": "input_image", "image_url": PNG, "detail": "low", "prompt_cache_breakpoint": None},
+                {"type": "input_json", "data": {"city": ["Uji"]}},
+            ]},
+            *(item for item in said if item.get("type") in {"function_call", "custom_tool_call"}),
+            {"type": "function_call_output", "call_id": "c1", "output": "Rain"},
+        ],
+        "questions": [
+            {"type": "predicate", "name": "rain", "instructions": [{"type": "input_text", "text": "It rains."}]},
+            {"type": "choice", "instructions": "What?", "choices": [
+                {"value": "a", "description": "A."}, {"value": True},
+            ]},
+            {"type": "score", "instructions": "How wet?", "levels": [{"label": "dry"}, {"label": "wet"}]},
+        ],
+        "prompt_cache_key": "k",
+        "prompt_cache_options": {"mode": "explicit", "ttl": "30m"},
+        "safety_identifier": "me",
+    }  # fmt: skip
     yield "POST", "/v1/embeddings", {"model": "chat", "input": ["tea", "coffee"], "encoding_format": "float"}
     for body in message_bodies():
         yield "POST", "/v1/messages", body

@@ -14,17 +14,19 @@ from antwort.concurrency.threads import WorkerThreads
 from antwort.config import ApiKeyConfig, AuthConfig
 from antwort.context import Context
 from antwort.server.batches import BatchRunner
-from antwort.testing import fail, turn
+from antwort.testing import Turn, fail, turn
 from antwort.types import JSON
 from antwort.web.routes import Route
 from antwort.wire.answers import InputTokens
+from antwort.wire.decisions import Decision
 from antwort.wire.messages.answers import MessageAnswer, MessageTokens
 from antwort.wire.messages.batches import MessageBatch
 from antwort.wire.responses import CompactedResponse, ResponseObject
 
-RAW_TYPES = (ResponseObject, CompactedResponse, InputTokens, MessageAnswer, MessageTokens, MessageBatch)
+RAW_TYPES = (ResponseObject, CompactedResponse, InputTokens, MessageAnswer, MessageTokens, MessageBatch, Decision)
 RAW = {kind.__name__: kind for kind in RAW_TYPES}
 """What the endpoints in plain ASGI answer with."""
+PREDICATE = {"type": "predicate", "instructions": "It rains."}
 KEY = ApiKeyConfig(id="one", key=SecretStr("sk-of-the-test"))
 PASSED_ON = {
     f"POST /v1/{end}" for end in ("chat/completions", "completions", "embeddings", "moderations", "images/generations")
@@ -77,6 +79,7 @@ class Session:
         self.ask("POST /v1/responses/compact", {"model": model, "previous_response_id": kept})
         self.ask("POST /v1/messages", {"max_tokens": 100, "messages": [question]})
         self.ask("POST /v1/messages/count_tokens", {"messages": [question]})
+        self.ask("POST /v1/decisions", {"input": "Hi", "questions": [PREDICATE]})
         run = self.ask("POST /v1/responses", {"input": "Hi", "background": True})["id"]
         while self.ask("GET /v1/responses/{response_id}", response_id=run)["status"] != "completed":
             pass  # each time is a round trip
@@ -96,6 +99,11 @@ class Session:
         self.ask("GET /v1/traces/{trace_id}", trace_id="trace_1")
         self.ask("DELETE /v1/traces/{trace_id}", trace_id="trace_1")
         self.ask("DELETE /v1/responses/{response_id}", response_id=kept)
+        self.ask_conversations(question)
+        self.ask_prompts()
+        self.ask_batches()
+
+    def ask_conversations(self, question: JSON) -> None:
         one = {"conversation_id": self.ask("POST /v1/conversations", {"metadata": {"a": "b"}})["id"]}
         self.ask("GET /v1/conversations")
         self.ask("GET /v1/conversations/{conversation_id}", **one)
@@ -106,8 +114,6 @@ class Session:
         self.ask("GET /v1/conversations/{conversation_id}/items/{item_id}", **item)
         self.ask("DELETE /v1/conversations/{conversation_id}/items/{item_id}", **item)
         self.ask("DELETE /v1/conversations/{conversation_id}", **one)
-        self.ask_prompts()
-        self.ask_batches()
 
     def ask_batches(self) -> None:
         asked = {"input_file_id": "file-no", "endpoint": "/v1/responses", "completion_window": "24h"}
@@ -169,7 +175,9 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
 
     monkeypatch.setattr(Route, "call", recorded)
     look = BatchRunner._look_at
-    with served(tmp_path, [*["Hello."] * 4, turn(error=fail(400, "No.")), "Hello."], functions=[double]) as stage:
+    coded = turn(['{"q1": "', "yes", '"}'], logprobs=True)
+    steps: list[Turn | str] = [*["Hello."] * 3, coded, "Hello.", turn(error=fail(400, "No.")), "Hello."]
+    with served(tmp_path, steps, functions=[double]) as stage:
         session = Session(stage)
         monkeypatch.setattr(BatchRunner, "_look_at", lambda *given: look(*given) if session.works else None)
         session.ask_all()

@@ -85,6 +85,7 @@ SCOPES = {
     "POST /v1/conversations": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}/items": {"conversations:write"},
+    "POST /v1/decisions": {"responses:write"},
     "POST /v1/embeddings": {"responses:write"},
     "POST /v1/images/generations": {"responses:write"},
     "POST /v1/moderations": {"responses:write"},

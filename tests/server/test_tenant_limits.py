@@ -81,7 +81,7 @@ def test_a_tenant_makes_so_many_responses_at_the_same_time_whichever_way(tmp_pat
     gates = [Gate(), Gate(), Gate()]
     script = [*(turn("Yes.", wait_for=gate) for gate in gates), "Beta.", "Then."]
     with (
-        served(tmp_path, TenantLimitsConfig(max_runs=3), *script) as (server, _, create),
+        served(tmp_path, TenantLimitsConfig(max_runs=3), *script) as (server, client, create),
         ThreadPoolExecutor(2) as pool,
     ):
         streamed = pool.submit(create, stream=True)
@@ -94,6 +94,9 @@ def test_a_tenant_makes_so_many_responses_at_the_same_time_whichever_way(tmp_pat
             message = refused(create(**fields), "concurrent_responses_exceeded")
             assert "at most 3 at the same time" in message
             assert "limits.per_tenant.max_runs" in message
+        question = {"type": "predicate", "instructions": "It rains."}
+        decision = client.post("/v1/decisions", json={"input": "Hi", "questions": [question]}, headers=bearer("alpha"))
+        refused(decision, "concurrent_responses_exceeded")
         assert over_a_websocket(server)["error"]["code"] == "concurrent_responses_exceeded"
         assert create("beta").status_code == 200
         for gate in gates:

@@ -29,6 +29,7 @@ from antwort.server.api.runs import RunEndpoints
 from antwort.server.api.traces import TraceEndpoints
 from antwort.server.batches import BatchRunner
 from antwort.server.console import ConsolePages
+from antwort.server.decisions.endpoint import DecisionEndpoint
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
 from antwort.server.http.sse import Heartbeats
 from antwort.server.mcp.endpoint import McpEndpoint
@@ -112,6 +113,7 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *MessageEndpoints(engine, parts.runs).routes(),
+        *DecisionEndpoint(engine, parts.runs).routes(),
         *RunEndpoints(engine, parts.runs, parts.refusals.audit).routes(),
         *TraceEndpoints(engine, reader, parts.runs).routes(),
         *ClientTraceEndpoints(engine, parts.runs.limits, reader).routes(),

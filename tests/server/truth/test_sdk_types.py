@@ -5,7 +5,9 @@ from typing import Any
 
 import pytest
 from openai.types import (
+    batch_create_params,
     container_create_params,
+    decision_create_params,
     vector_store_create_params,
     vector_store_search_params,
     vector_store_update_params,
@@ -223,3 +225,31 @@ def test_compaction_of_a_file(stage: Stage) -> None:
 
 def test_containers(stage: Stage) -> None:
     assert problems(stage, "/containers", Maker(VALUES), container_create_params.ContainerCreateParams) == []
+
+
+def test_decisions(stage: Stage) -> None:
+    """The model of the stage answers no question, and outputs alone have no call: both are said of what is taken."""
+
+    def with_two(body: JSON) -> JSON:
+        """Return a request where what has one option or level has another one."""
+        more = {"choices": {"value": "another"}, "levels": {"label": "another"}}
+        asked = body.get("questions")
+        for question in asked if isinstance(asked, list) else ():
+            for name, other in more.items() if isinstance(question, dict) else ():
+                if isinstance(only := question.get(name), list) and len(only) == 1:
+                    question[name] = [*only, other]
+        return {"model": "scripted", "input": "Hi", **body}
+
+    def is_taken(case: Case) -> bool:
+        _, param, code = stage.ask("POST", "/decisions", case.body).error
+        return case.kind in ("legal", "null") and (code == "backend_broken" or param == "input[0].call_id")
+
+    known = {"data": {"a": 1}, "questions": [{"type": "predicate", "instructions": "It rains."}]}
+    cases = Maker({**VALUES, **known}).cases(decision_create_params.DecisionCreateParams, with_two)
+    wrong = [(case, found) for case in cases if (found := problem(stage, "/decisions", case)) is not None]
+    assert [found for case, found in wrong if not is_taken(case)] == []
+
+
+def test_batches(stage: Stage) -> None:
+    known = {**VALUES, "seconds": 3600, "input_file_id": stage.upload("tea.jsonl", b"{}")}
+    assert problems(stage, "/batches", Maker(known), batch_create_params.BatchCreateParams) == []

@@ -20,6 +20,15 @@ from antwort.web.routes import Route
 _DAY = 86_400
 
 
+class OutputExpiry(BaseModel):
+    """When files of answers expire."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, defer_build=True)
+
+    anchor: Annotated[Literal["created_at"], Field(description="Taken and ignored.")]
+    seconds: Annotated[int, Field(ge=3600, le=30 * _DAY, description="Taken and ignored.")]
+
+
 class BatchOrder(BaseModel):
     """A request for a batch."""
 
@@ -38,7 +47,7 @@ class BatchOrder(BaseModel):
         Annotated[str, Field(min_length=1, max_length=256)] | None,
         Field(description="A name for the request: sent again with it, it is answered with the same batch."),
     ] = None
-    output_expires_after: Annotated[dict[str, str | int] | None, Field(description="Taken and ignored.")] = None
+    output_expires_after: Annotated[OutputExpiry | None, Field(description="Taken and ignored.")] = None
 
 
 class BatchList(Struct, kw_only=True):

@@ -467,6 +467,62 @@ CHAT = (
         body={"model": "qwen3", "messages": [_ASK]},
     ),
 )
+DECISIONS = (
+    Example(
+        {
+            "model": "qwen3",
+            "answers": [
+                {"type": "predicate", "name": "angry", "probability": 0.93},
+                {
+                    "type": "choice",
+                    "name": "team",
+                    "choice": "billing",
+                    "confidence": 0.88,
+                    "probabilities": [
+                        {"value": "billing", "probability": 0.88},
+                        {"value": "technical", "probability": 0.12},
+                    ],
+                },
+                {
+                    "type": "score",
+                    "name": "urgency",
+                    "score": 0.75,
+                    "confidence": 0.75,
+                    "probabilities": [
+                        {"value": 0, "label": "can wait", "probability": 0.25},
+                        {"value": 1, "label": "today", "probability": 0.75},
+                    ],
+                },
+            ],
+            "usage": {
+                "input_tokens": 180,
+                "input_tokens_details": {"cached_tokens": 0, "cache_write_tokens": 0},
+                "output_tokens": 16,
+                "output_tokens_details": {"reasoning_tokens": 0},
+                "total_tokens": 196,
+            },
+        },
+        body={
+            "model": "qwen3",
+            "input": "I was charged twice!",
+            "questions": [
+                {"type": "predicate", "name": "angry", "instructions": "The customer is angry."},
+                {
+                    "type": "choice",
+                    "name": "team",
+                    "instructions": "Who takes care of it?",
+                    "choices": [{"value": "billing"}, {"value": "technical", "description": "Errors and outages."}],
+                },
+                {
+                    "type": "score",
+                    "name": "urgency",
+                    "instructions": "How urgent is it?",
+                    "levels": [{"label": "can wait"}, {"label": "today"}],
+                },
+            ],
+        },
+    ),
+)
 COMPLETION = (
     Example(
         {

@@ -232,6 +232,7 @@ _TAGS = {
     "traces": "What agents that run elsewhere have done, as they tell it.",
     "batches": "Many requests in a file, and their answers in another.",
     "prompts": "Texts with places for variables, in versions, that requests name.",
+    "decisions": "Questions about an input, answered with probabilities.",
     "messages": "Anthropic's Messages: responses, asked for and told in its words.",
     "conversations": "Items that responses continue, under one id.",
     "models": "The models that can be asked.",

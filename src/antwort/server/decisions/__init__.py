@@ -1,0 +1,1 @@
+"""`/v1/decisions`: questions about an input, which a model answers as any other request."""
