@@ -35,8 +35,8 @@ from antwort.types import JSON
 T = TypeVar("T")
 FULL = "ANTWORT_TEST_FULL" in os.environ
 ROUNDS = 20 if FULL else 2
-RUNS = 10
-"""Runs that begin in each moment of a round."""
+RUNS = 10 if FULL else 7
+"""Runs that begin in each moment of a round: at least one of each kind."""
 KINDS = ("run", "tree", "program", "remote", "run", "tree", "slow")
 """Of these kinds: calls one after the other, agents with questions and approvals, calls of a program and of an MCP
 server, a call that takes long."""
