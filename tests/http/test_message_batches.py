@@ -147,6 +147,7 @@ LONG = 4 << 20
         ({"requests": [asking(0), {"custom_id": "", "params": {}}]}, "'requests[1].custom_id'"),
         ({"requests": [asking(0), {"custom_id": "a b", "params": {}}]}, "'requests[1].custom_id'"),
         ({"requests": [asking(0), {"custom_id": "x" * 65, "params": {}}]}, "'requests[1].custom_id'"),
+        ({"requests": [asking(0), {"custom_id": "a\n", "params": {}}]}, "'requests[1].custom_id'"),
         ({"requests": [asking(0), {"custom_id": "a"}]}, "'requests[1].params'"),
         ({"requests": [asking(0), {"custom_id": "a", "params": []}]}, "'requests[1].params'"),
         ({"requests": [asking(0), {"custom_id": "a", "params": None}]}, "'requests[1].params'"),

@@ -366,9 +366,9 @@ class BatchWork:
         yield left
 
     async def _requests(self, batch: Batch) -> AsyncGenerator[BatchLine, None]:
-        """Yield the requests without an answer of a file that was found to be right; none if it has gone since."""
+        """Yield the requests without an answer of a file that was found to be right, as far as it is still there."""
         number = 0
-        with contextlib.suppress(NotFoundError):
+        with contextlib.suppress(NotFoundError, *NO_JSON):
             async with aclosing(self._read(batch)) as lines:
                 async for line in lines:
                     number += 1
@@ -543,7 +543,7 @@ def _give_up(batch: Batch, total: int, done: int) -> None:
     """End a batch with requests that are gone."""
     batch.request_counts.failed = total - batch.request_counts.completed
     message = (
-        f"The file of requests is gone, and {total - done:,} of them were not made. "
+        f"The file of requests is gone, or cannot be read any more: {total - done:,} of them were not made. "
         "What was answered before is in the files of the batch."
     )
     _fail(batch, [BatchError("invalid_request", message, param="input_file_id")])

@@ -187,6 +187,31 @@ def test_a_head_without_end_is_refused(site: RunningApp, start: bytes, piece: by
 
 
 @pytest.mark.parametrize(
+    ("start", "piece", "status"),
+    [
+        (b"POST /v1/messages HTTP/1.1\r\n", b"a:b\r\n" * 1000, 431),
+        (b"GET /v1/messages/batches?", b"a=1&" * 1000, 414),
+        (b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: gzip\r\n\r\n", b"", 501),
+        (b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n\r\nx", b"", 400),
+    ],
+    ids=["headers", "path", "coding", "chunk"],
+)
+def test_on_the_paths_of_messages_refusals_are_in_their_envelope(
+    site: RunningApp, start: bytes, piece: bytes, status: int
+) -> None:
+    got, headers, body = parsed(flooded(site, start, itertools.repeat(piece, 50)))
+    assert (got, headers["connection"], body["type"]) == (status, "close", "error")
+    assert body["error"].keys() == {"type", "message"}
+
+
+def test_on_the_paths_of_messages_half_a_body_is_told_in_their_envelope_that_it_is_late() -> None:
+    with running(serve(body_timeout=0.1)) as site, connect(site) as sock:
+        sock.sendall(b"POST /v1/messages HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\nhalf")
+        got, _, body = parsed(everything(sock))
+        assert (got, body["error"]["type"]) == (408, "invalid_request_error")
+
+
+@pytest.mark.parametrize(
     "headers",
     [
         b"".join(b"x-%d: 1\r\n" % number for number in range(101)),

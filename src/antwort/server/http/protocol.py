@@ -8,7 +8,6 @@ import urllib.parse
 from typing import TYPE_CHECKING
 
 import httptools
-import msgspec
 from typing_extensions import override
 
 from antwort.errors import (
@@ -24,6 +23,7 @@ from antwort.errors import (
 from antwort.lazy_imports import imported_on_use
 from antwort.server.http.client_connections import NO_ROOM, CommonState
 from antwort.server.http.exchange import HIGH_WATER_LIMIT, STATUS_LINES, Exchange, FlowControl
+from antwort.web.answers import error_response
 from antwort.web.requests import HEADERS
 
 
@@ -104,7 +104,7 @@ class _RefusedError(Exception):
 
 
 class HttpProtocol(asyncio.Protocol):
-    """One connection. Refusals before there is a request for the app are written here, in the OpenAI envelope.
+    """One connection. Refusals before there is a request for the app are written here, in the envelope of its path.
 
     What is counted, and when: the parser gets a slice at a time, and between two of them a head that is not complete
     may not have grown beyond its limits. A head that came in one small slice, as nearly all do, costs nothing more.
@@ -524,16 +524,16 @@ class HttpProtocol(asyncio.Protocol):
             last.keep_alive = False
 
     def _write(self, error: APIError) -> None:
-        body = msgspec.json.encode(error.envelope())
+        answer = error_response(error, self._url.decode("latin-1"))  # as much of it as there is
         lines = (
-            STATUS_LINES[error.status],
+            STATUS_LINES[answer.status_code],
             *self._state.default_lines,
             *(b"%s: %s" % (name.encode(), value.encode()) for name, value in error.headers.items()),
             b"content-type: application/json",
-            b"content-length: %d" % len(body),
+            b"content-length: %d" % len(answer.body),
             b"connection: close",
         )
-        self.transport.write(b"\r\n".join((*lines, b"", body)))
+        self.transport.write(b"\r\n".join((*lines, b"", answer.body)))
 
     def _too_many(self) -> APIError:
         return HeadersTooLargeError(

@@ -11,19 +11,18 @@ from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.field_errors import beyond_limit, field_error, read_document, wrong_type
+from antwort.wire.field_errors import beyond_limit, field_error, read_document, wrong_pattern, wrong_type
 from antwort.wire.requests import decode_body
 
 MOST_REQUESTS = 100_000
+_NAME = "^[a-zA-Z0-9_-]{1,64}$"
 Moment = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
 
 
 class BatchedRequest(Struct, kw_only=True, forbid_unknown_fields=True):
     """A request of a batch."""
 
-    custom_id: Annotated[
-        str, Meta(pattern="^[a-zA-Z0-9_-]{1,64}$", description="A name of your own, which no other request has.")
-    ]
+    custom_id: Annotated[str, Meta(pattern=_NAME, description="A name of your own, which no other request has.")]
     params: Annotated[
         msgspec.Raw,
         Meta(
@@ -133,6 +132,8 @@ def read_message_batch(body: bytes | bytearray, check: CheckParams) -> tuple[int
     for index, raw in enumerate(requests):
         request = _request(raw, f"requests[{index}]")
         name = request.custom_id
+        if name.endswith("\n"):  # `$` lets it pass
+            raise wrong_pattern(f"requests[{index}].custom_id", _NAME)
         if (first := names.setdefault(name, index)) != index:
             raise BadRequestError(
                 f"Duplicate 'requests[{index}].custom_id': '{name}' names requests[{first}], too.",
@@ -141,7 +142,7 @@ def read_message_batch(body: bytes | bytearray, check: CheckParams) -> tuple[int
             )
         params = _params(bytes(request.params), f"requests[{index}].params")
         check(params, f"requests[{index}].params")
-        lines.append(b'{"custom_id":"%s","body":%s}\n' % (name.encode(), params))
+        lines.append(b'{"custom_id":%s,"body":%s}\n' % (msgspec.json.encode(name), params))
     return len(lines), b"".join(lines)
 
 
@@ -173,4 +174,6 @@ def _params(found: bytes, where: str) -> bytes:
 
 
 def _unreadable(where: str) -> BadRequestError:
-    return BadRequestError(f"'{where}' cannot be read as JSON.", param=where, code="invalid_value")
+    return BadRequestError(
+        f"'{where}' cannot be read as JSON, or is nested too deeply.", param=where, code="invalid_value"
+    )
