@@ -20,8 +20,8 @@ LAYERS = {
         "blob stores, sandboxes"
     ),
     "backends/": (
-        "model servers: routing, resilience, the Chat Completions dialects, the Responses API, token "
-        "counts, the demo model"
+        "model servers: routing, resilience, the Chat Completions dialects, the Responses API, Anthropic's "
+        "Messages, token counts, the demo model"
     ),
     "provider.py": "the facade that plug-ins import",
     "functions/": "the heart: spec, schema, provider, registry, execution, discovery",

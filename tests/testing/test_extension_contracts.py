@@ -15,6 +15,8 @@ from tests.support.site import Site
 from typing_extensions import override
 
 from antwort.backends.chat.backend import ChatBackend
+from antwort.backends.messages.backend import MessagesBackend
+from antwort.backends.messages.thinking import AnthropicSettings
 from antwort.backends.responses.backend import ResponsesBackend
 from antwort.config import BackendConfig
 from antwort.extensions import (
@@ -46,6 +48,8 @@ from antwort.testing import (
     Turn,
     VectorDatabaseContract,
 )
+from antwort.testing.messages import MessagesWriter
+from antwort.testing.playback import TurnPiece
 from antwort.types import JSON
 
 
@@ -239,3 +243,19 @@ class TestResponsesApi(DialectContract):
                 events.append(responses.arguments(index, item["arguments"]))
             events.append(responses.done(index, item))
         return "text/event-stream", [b"data: %s\n\n" % json.dumps(event).encode() for event in [*events, end]]
+
+
+class TestMessagesApi(DialectContract):
+    @override
+    def make(self, url: str) -> RemoteBackend:
+        return MessagesBackend(AnthropicSettings(), "main", BackendConfig(url=url))
+
+    @override
+    def written(self, turn: Turn, *, streamed: bool) -> tuple[str, list[bytes]]:
+        writer = MessagesWriter(turn, 1, {"model": "small"}, set())
+        pieces = [TurnPiece(kind, str(one)) for kind in ("reasoning", "text") for one in getattr(turn, kind)]
+        pieces += [TurnPiece("call", "".join(one.arguments), index, one) for index, one in enumerate(turn.calls)]
+        if not streamed:
+            return "application/json", [json.dumps(writer.completion(pieces)).encode()]
+        events = [*writer.start(), *writer.deltas(pieces), *writer.end()]
+        return "text/event-stream", [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]

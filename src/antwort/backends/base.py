@@ -52,6 +52,7 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
     _own: tuple[JSON, ...]
     _later: tuple[JSON, ...]
     _encoded: dict[Callable[[JSON], JSON], EncodedTools]
+    _made: dict[Callable[["ToolDefinitions"], EncodedTools], EncodedTools]
     _totals: dict[Callable[[JSON], int], int]
 
     @override
@@ -61,7 +62,7 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         own, last = tuple(definitions), tuple(later)
         made = super().__new__(cls, (*own, *shared, *last) if shared else own + last)
         made._own, made._shared, made._later = own, shared, last
-        made._encoded, made._totals = {}, {}
+        made._encoded, made._made, made._totals = {}, {}, {}
         return made
 
     def followed_by(self, definitions: Iterable[JSON]) -> "ToolDefinitions":
@@ -99,6 +100,13 @@ class ToolDefinitions(tuple[JSON, ...]):  # noqa: SLOT001 - it has room for what
         if later:
             return EncodedTools([*parts, *shared, msgspec.Raw(b",".join(later))])
         return EncodedTools([*parts, *shared], shared.ending)
+
+    def made(self, make: Callable[["ToolDefinitions"], EncodedTools]) -> EncodedTools:
+        """Return what a function makes of all of them, which is kept as well."""
+        found = self._made.get(make)
+        if found is None:
+            found = self._made[make] = make(self)
+        return found
 
     def total(self, counted: Callable[[JSON], int]) -> int:
         """Return the sum of what a function counts in each."""

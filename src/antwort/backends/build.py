@@ -120,7 +120,7 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
             tuple(config.models),
             config.aliases,
             config.any_model or config.is_demo,
-            servers[name][0].transport if name in servers else None,
+            _way_through(servers.get(name, ())),
             guards.get(name, ()),
             looked_up.get(name),
             taken_parameters(config),
@@ -134,7 +134,14 @@ def build_routes(configs: Mapping[str, BackendConfig], queues: Queues | None = N
 def _files_read(config: BackendConfig, servers: "Sequence[RemoteBackend]") -> FileReading:
     if any(server.reads_any_file for server in servers):
         return "any"
-    return "pdf" if config.pdf else "text"
+    is_said = "pdf" in config.model_fields_set
+    reads_pdf = config.pdf if is_said else any(server.reads_pdf for server in servers)
+    return "pdf" if reads_pdf else "text"
+
+
+def _way_through(servers: "Sequence[RemoteBackend]") -> Transport | None:
+    """Return the way to a server for requests that are passed through as they are, if it takes such."""
+    return servers[0].transport if servers and servers[0].passes_through else None
 
 
 def _server(name: str, config: BackendConfig, queue: Queue) -> "RemoteBackend":

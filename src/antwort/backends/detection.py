@@ -129,7 +129,8 @@ async def _ask(server: LoopbackServer, seconds: float) -> FoundBackend | None:
     client = Http1Client("127.0.0.1", server.port, tls=False, limit=1)
     try:
         async with asyncio.timeout(seconds):
-            models = _models(await _get(client, "/v1/models", seconds))
+            answer = await _get(client, "/v1/models", seconds)
+            models = _models(answer)
             if not models or DEMO_MODEL in models or _is_ours(await _get(client, "/healthz", seconds)):
                 return None
     except (OSError, ValueError, RecursionError) as error:
@@ -138,7 +139,8 @@ async def _ask(server: LoopbackServer, seconds: float) -> FoundBackend | None:
     finally:
         await client.close()
     count = "1 model" if len(models) == 1 else f"{len(models)} models"
-    return FoundBackend(BackendConfig(url=f"{origin}/v1"), f"{server.label} at {origin}/v1, {count}")
+    api = "anthropic" if _is_of_messages(answer) else "chat"
+    return FoundBackend(BackendConfig(url=f"{origin}/v1", api=api), f"{server.label} at {origin}/v1, {count}")
 
 
 async def _get(client: Http1Client, path: str, seconds: float) -> Any:
@@ -167,6 +169,11 @@ def _models(answer: Any) -> list[str]:
     if not isinstance(data, list) or not all(isinstance(model, dict) for model in data):
         return []
     return [model["id"] for model in data if isinstance(model.get("id"), str)]
+
+
+def _is_of_messages(answer: Any) -> bool:
+    """Recognise a list of models in pages, as only servers write it that speak Anthropic's Messages."""
+    return "has_more" in answer and "object" not in answer and all(one.get("type") == "model" for one in answer["data"])
 
 
 def _is_ours(health: Any) -> bool:

@@ -61,6 +61,18 @@ def with_extra(body: JSON, *extras: JSON) -> JSON:
     return body
 
 
+def no_call(call_id: Any) -> BadRequestError:
+    """Return the error for an output without its call."""
+    message = f"No function call found for the output with call_id '{call_id}'."
+    return BadRequestError(message, param="input", code="invalid_value")
+
+
+def no_content(backend: str, kind: Any) -> BadRequestError:
+    """Return the error for a part of a type that a server does not take."""
+    message = f"The backend '{backend}' cannot be given content of the type '{kind}'."
+    return BadRequestError(message, param="input", code="unsupported_content")
+
+
 def _encoded(value: JSON) -> str:
     try:
         return msgspec.json.encode(value).decode()

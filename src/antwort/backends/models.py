@@ -4,6 +4,7 @@ import logging
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 from antwort.backends.base import ModelInfo
@@ -118,7 +119,7 @@ _WINDOWS = (
     ("context_window",),  # Groq
     ("context_length",),  # OpenRouter, Together
     ("max_context_length",),  # Mistral, LM Studio
-    ("max_input_tokens",),
+    ("max_input_tokens",),  # Anthropic
     ("model_info", "max_input_tokens"),  # LiteLLM
     ("model_info", "max_tokens"),
     ("meta", "n_ctx_train"),  # llama.cpp before it told what it runs with
@@ -218,22 +219,31 @@ class KnownModels:
 
 
 def read_models(document: Any, backend: str) -> Iterator[ModelInfo]:
-    """Read a list of models in OpenAI's shape, in Ollama's, or bare."""
+    """Read a list of models in OpenAI's shape, in Anthropic's, in Ollama's, or bare."""
     entries = document
     if isinstance(document, dict):
         entries = document.get("data") or document.get("models")
     for entry in entries if isinstance(entries, list) else ():
         fields = entry if isinstance(entry, dict) else {"id": entry}
         name = fields.get("id") or fields.get("model") or fields.get("name")
-        created = fields.get("created")
         if isinstance(name, str):
             owner = fields.get("owned_by")
             yield ModelInfo(
                 name,
                 owner if isinstance(owner, str) else backend,
-                created if isinstance(created, int) else 0,
+                _created(fields),
                 _window(fields),
             )
+
+
+def _created(fields: JSON) -> int:
+    created = fields.get("created")
+    if isinstance(created, int):
+        return created
+    try:
+        return int(datetime.fromisoformat(fields["created_at"]).timestamp())  # Anthropic
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return 0
 
 
 def _window(fields: JSON) -> int | None:

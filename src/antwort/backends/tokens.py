@@ -191,6 +191,17 @@ class TokenEndpoint:
         logger.debug("The backend '%s' does not count tokens: %s answered %d.", self._name, path, reply.status)
         return None
 
+    async def input_tokens(self, path: str, body: JSON, tenant: str) -> int | None:
+        """Return the `input_tokens` that a server answers with; None if it gives none."""
+        answer = await self.ask(path, body, tenant)
+        if answer is None:
+            return None
+        count = answer.get("input_tokens")
+        if isinstance(count, int):
+            return count
+        self.is_missing()
+        return None
+
     def is_missing(self) -> None:
         """Take note that the server does not count, and leave it alone for a while."""
         self._rests_until = self._clock() + MISSING_REST

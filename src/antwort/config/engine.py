@@ -73,7 +73,8 @@ class BackendConfig(Settings, defer_build=True):
         default=10.0, description="Time to wait for one of them while all are in use; then a request is refused (503)."
     )
     api: Annotated[Choice, DIALECTS] = Field(
-        default="chat", description="What it speaks: Chat Completions, the Responses API, or another dialect."
+        default="chat",
+        description="What it speaks: Chat Completions, the Responses API, Anthropic's Messages, or another dialect.",
     )
     tool_calls: Literal["auto", "native", "prompted"] = Field(
         default="auto",

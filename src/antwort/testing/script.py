@@ -331,8 +331,8 @@ def turn(
     """Make a step of a script: one turn of the model.
 
     text, reasoning, refusal   a text, or a list of deltas; gates among them hold the stream there
-    summary, opaque   a summary of the thoughts, and the thoughts as only the server can read them; not over HTTP, since
-                  Chat Completions have neither
+    summary, opaque   a summary of the thoughts, and the thoughts as only the server can read them; over HTTP only in
+                  Messages, where `opaque` is the signature of the thoughts
     calls         function calls, made by `call`; they follow the text
     usage         tokens, as (input, output) or in full; None if the server reports none
     finish        why the model stopped; by default `tool_calls` if there are calls, else `stop`

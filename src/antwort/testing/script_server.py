@@ -1,4 +1,4 @@
-"""`ScriptServer`: a script behind a real socket, in the words of Chat Completions."""
+"""`ScriptServer`: a script behind a real socket, in the words of Chat Completions or Messages."""
 
 import asyncio
 import base64
@@ -20,9 +20,18 @@ from typing import Any, Literal, Self
 from aiohttp import web
 from msgspec.structs import replace
 
+from antwort.backends.base import ModelRequest
 from antwort.errors import APIError, BadRequestError
 from antwort.server.http.serve import bind, url_of
-from antwort.testing.chat import ChatWriter, Tokenizers, embedding, read_chat
+from antwort.testing.chat import ChatWriter, Tokenizers, count_words, embedding, read_chat
+from antwort.testing.messages import (
+    MessagesWriter,
+    Signed,
+    messages_error,
+    messages_failure,
+    models_page,
+    read_messages,
+)
 from antwort.testing.playback import Closed, Failed, TurnPiece, perform
 from antwort.testing.prefix_cache import PrefixCache
 from antwort.testing.script import Failure, Script, Turn
@@ -140,6 +149,8 @@ def _usage(body: Mapping[str, Any]) -> JSON:
 _PATIENCE = 30.0
 _DIMENSIONS = 16
 _EVENTS = {"content-type": "text/event-stream", "cache-control": "no-cache"}
+_VERSION = "anthropic-version"
+_Writer = ChatWriter | MessagesWriter
 
 
 class ScriptServer:
@@ -154,6 +165,10 @@ class ScriptServer:
     and `/v1/images/edits` (made-up pictures, streamed if asked to, unless `streams_images` is false). It is as
     strict as `ScriptedBackend`: a request that the script does not foresee gets a 500, and the end of the block raises
     a ScriptError for it and for steps that were never asked for.
+
+    It speaks Anthropic's Messages as well: `POST /v1/messages`, `/v1/messages/count_tokens` and, for whoever sends
+    `anthropic-version`, the list of models in pages. It refuses what Anthropic refuses, and thoughts that it has not
+    signed itself; the signature is `opaque` of the step.
 
     With a `tokenizer` it counts tokens like that server: `vllm` at `/tokenize`, `llamacpp` at `/apply-template` and
     `/tokenize`; each word is one. With a `context_window` it refuses a request with more tokens, in the words of that
@@ -197,6 +212,8 @@ class ScriptServer:
         self._tokenizers = Tokenizers(tokenizer, context_window)
         self._streams_images = streams_images
         self._prefix_cache = prefix_cache
+        self._window = context_window
+        self._signed: Signed = set()
         self._address = (host, port)
         self._on_request = on_request or (lambda _line: None)
         self._on_finished = on_finished or (lambda: None)
@@ -256,6 +273,8 @@ class ScriptServer:
         self._loop = asyncio.get_running_loop()
         app = web.Application(client_max_size=1 << 30)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/messages", self._message)
+        app.router.add_post("/v1/messages/count_tokens", self._count_message)
         app.router.add_post("/v1/embeddings", self._embeddings)
         app.router.add_post("/v1/rerank", self._rerank)
         app.router.add_post("/v1/images/generations", partial(self._images, action="generate"))
@@ -277,7 +296,10 @@ class ScriptServer:
 
     # --- answers -----------------------------------------------------------------------------------------------------
 
-    async def _list(self, _request: web.Request) -> web.Response:
+    async def _list(self, request: web.Request) -> web.Response:
+        if _VERSION in request.headers:
+            window = {} if self._window is None else {"max_input_tokens": self._window}
+            return web.json_response(models_page(self._models, request.query, window))
         known = {"object": "model", "created": 0, "owned_by": "script", **self._tokenizers.listed()}
         data = [{"id": model, **known} for model in self._models]
         return web.json_response({"object": "list", "data": data})
@@ -340,25 +362,69 @@ class ScriptServer:
             if (refusal := self._tokenizers.refusal(asked)) is not None:
                 self.script.refuse(asked)
                 return await _sent(request, web.json_response(refusal, status=400))
-            number, step = self.script.take(asked)
-            self._on_request(f"{_asked(body)} -> step {number}: {step}")
-            return await self._answer(request, body, number, step)
+            number, step = self._step(asked, body)
+            return await self._answer(request, body, number, step, ChatWriter(step, number, body))
         except APIError as error:
-            self._on_request(f"{_asked(body)} -> {error.message}")
-            # Asking again would only be answered by the wrong step.
-            retry = {"x-should-retry": "false"}
-            return await _sent(request, web.json_response(error.envelope(), status=error.status, headers=retry))
+            return await self._refused(request, body, error, error.envelope())
         finally:
-            self._running -= 1
-            if self.script.finished and not self._running:
-                self._on_finished()
+            self._end()
 
-    async def _answer(self, request: web.Request, body: JSON, number: int, step: Turn) -> web.StreamResponse:
+    async def _message(self, request: web.Request) -> web.StreamResponse:
+        body = await _body(request)
+        self.requests.append(body)
+        self.headers.append({name.lower(): value for name, value in request.headers.items()})
+        self._running += 1
+        try:
+            if _VERSION not in request.headers:
+                raise BadRequestError(f"{_VERSION}: header is required")
+            asked = read_messages(body, self._signed)
+            self._check_window(asked)
+            number, step = self._step(asked, body)
+            return await self._answer(request, body, number, step, MessagesWriter(step, number, body, self._signed))
+        except APIError as error:
+            return await self._refused(request, body, error, messages_error(error))
+        finally:
+            self._end()
+
+    async def _count_message(self, request: web.Request) -> web.Response:
+        body = await _body(request)
+        self.tokenized.append(body)
+        try:
+            count = count_words(read_messages(body, self._signed, counts=True))
+        except APIError as error:
+            return web.json_response(messages_error(error), status=error.status)
+        return web.json_response({"input_tokens": count})
+
+    def _check_window(self, asked: ModelRequest) -> None:
+        count = count_words(asked)
+        if self._window is not None and count > self._window:
+            self.script.refuse(asked)
+            raise BadRequestError(f"prompt is too long: {count} tokens > {self._window} maximum")
+
+    def _step(self, asked: ModelRequest, body: JSON) -> tuple[int, Turn]:
+        """Return the step that answers a request, with its number."""
+        number, step = self.script.take(asked)
+        self._on_request(f"{_asked(body)} -> step {number}: {step}")
+        if self._prefix_cache is not None and step.raw is None:
+            step = _reading(step, *self._prefix_cache.take(body))
+        return number, step
+
+    async def _refused(self, request: web.Request, body: JSON, error: APIError, told: JSON) -> web.StreamResponse:
+        self._on_request(f"{_asked(body)} -> {error.message}")
+        # Asking again would only be answered by the wrong step.
+        retry = {"x-should-retry": "false"}
+        return await _sent(request, web.json_response(told, status=error.status, headers=retry))
+
+    def _end(self) -> None:
+        self._running -= 1
+        if self.script.finished and not self._running:
+            self._on_finished()
+
+    async def _answer(
+        self, request: web.Request, body: JSON, number: int, step: Turn, writer: _Writer
+    ) -> web.StreamResponse:
         if step.raw is not None:
             return await self._raw(request, step, step.raw)
-        if self._prefix_cache is not None:
-            step = _reading(step, *self._prefix_cache.take(body))
-        writer = ChatWriter(step, number, body)
         try:
             async with contextlib.aclosing(perform(step)) as bursts:
                 if body.get("stream"):
@@ -366,7 +432,7 @@ class ScriptServer:
                 pieces = [piece async for burst in bursts for piece in burst]
                 return await _sent(request, web.json_response(writer.completion(pieces)))
         except Failed as failed:
-            return await _sent(request, _failure(failed.failure))
+            return await _sent(request, _failure(failed.failure, _told(failed.failure, writer)))
         except Closed:
             return _closed(request)
         except (asyncio.CancelledError, ConnectionResetError):
@@ -423,7 +489,7 @@ async def _form(request: web.Request) -> JSON:
 
 
 async def _stream(
-    request: web.Request, writer: ChatWriter, step: Turn, bursts: AsyncIterator[list[TurnPiece]]
+    request: web.Request, writer: _Writer, step: Turn, bursts: AsyncIterator[list[TurnPiece]]
 ) -> web.StreamResponse:
     """Send a turn as server-sent events. Nothing is sent, not even headers, before the first delta is due."""
     first: list[TurnPiece] = await anext(bursts, [])
@@ -434,10 +500,10 @@ async def _stream(
         async for burst in bursts:
             await _write(response, writer.deltas(burst))
         await _write(response, writer.end())
-        if step.dialect.done:
+        if step.dialect.done and isinstance(writer, ChatWriter):
             await response.write(b"data: [DONE]\n\n")
     except Failed as failed:
-        await _write(response, [_envelope(failed.failure)])
+        await _write(response, [_told(failed.failure, writer)])
     except Closed:
         return _closed(request)
     await response.write_eof()
@@ -452,9 +518,14 @@ async def _sent(request: web.Request, response: web.Response) -> web.Response:
 
 
 async def _write(response: web.StreamResponse, chunks: Iterable[Mapping[str, Any]]) -> None:
-    frames = "".join(f"data: {json.dumps(chunk, ensure_ascii=False)}\n\n" for chunk in chunks)
+    frames = "".join(f"{_named(chunk)}data: {json.dumps(chunk, ensure_ascii=False)}\n\n" for chunk in chunks)
     if frames:
         await response.write(frames.encode())
+
+
+def _named(chunk: Mapping[str, Any]) -> str:
+    """Return the line with the name of an event, if it has one."""
+    return f"event: {chunk['type']}\n" if "type" in chunk else ""
 
 
 def _closed(request: web.Request) -> web.StreamResponse:
@@ -464,15 +535,18 @@ def _closed(request: web.Request) -> web.StreamResponse:
     return web.Response(status=500)
 
 
-def _failure(failure: Failure) -> web.Response:
+def _failure(failure: Failure, told: JSON) -> web.Response:
     headers = dict(failure.headers)
     if failure.body is None:
-        return web.json_response(_envelope(failure), status=failure.status, headers=headers)
+        return web.json_response(told, status=failure.status, headers=headers)
     headers.setdefault("content-type", "text/plain; charset=utf-8")
     return web.Response(body=failure.body.encode(), status=failure.status, headers=headers)
 
 
-def _envelope(failure: Failure) -> JSON:
+def _told(failure: Failure, writer: _Writer) -> JSON:
+    """Return an error in the words of whoever writes."""
+    if isinstance(writer, MessagesWriter):
+        return messages_failure(failure)
     error = {"message": failure.message, "type": failure.type, "param": None, "code": failure.code}
     return {"error": error}
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote_to_bytes
 from msgspec import Struct
 
 from antwort.backends.base import ModelRequest, ToolDefinitions
-from antwort.backends.dialects import json_arguments, text_of, with_extra
+from antwort.backends.dialects import json_arguments, no_call, no_content, text_of, with_extra
 from antwort.backends.http.transport import Transport
 from antwort.backends.passages import Window, shaped_items
 from antwort.config import BackendConfig
@@ -235,9 +235,7 @@ class _Assistant:
         call_id, output = item.get("call_id"), item.get("output")
         results = self._unanswered.get(call_id)
         if not results:
-            raise BadRequestError(
-                f"No function call found for the output with call_id '{call_id}'.", param="input", code="invalid_value"
-            )
+            raise no_call(call_id)
         name, result = results.pop(0)
         result["content"] = output if isinstance(output, str) else self._text_beside(result, output, name)
 
@@ -331,11 +329,7 @@ def _part(part: JSON, dialect: ChatDialect, backend: str) -> JSON:
     text = part.get("refusal") if kind == "refusal" else part.get("text")
     if isinstance(text, str):
         return _text(text)
-    raise BadRequestError(
-        f"The backend '{backend}' cannot be given content of the type '{kind}'.",
-        param="input",
-        code="unsupported_content",
-    )
+    raise no_content(backend, kind)
 
 
 def _text(text: str) -> JSON:

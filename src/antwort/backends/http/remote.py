@@ -111,6 +111,10 @@ class RemoteBackend(ABC):
     """Where its models are listed, in OpenAI's shape or in Ollama's."""
     reads_any_file: ClassVar[bool] = False
     """Whether it takes files of any kind as they are, by URL as well."""
+    reads_pdf: ClassVar[bool] = False
+    """Whether it takes PDF files as they are, if its configuration does not say."""
+    passes_through: ClassVar[bool] = True
+    """Whether it has the endpoints of OpenAI's API to which requests are passed through as they are."""
 
     def __init__(self, name: str, config: BackendConfig, path: str, queue: Queue | None = None) -> None:
         self.name = name
@@ -178,9 +182,16 @@ class RemoteBackend(ABC):
             raise
 
     async def _models(self) -> Sequence[ModelInfo]:
+        document = await self._listed(self.models_path)
+        models = tuple(islice(read_models(document, self.name), self.limits.models))
+        self._known.learn(models)
+        return models
+
+    async def _listed(self, path: str) -> Any:
+        """Return a list of models as the server writes it."""
         times = self.transport.timeouts
         limited = Timeouts(times.connect, min(LIST_TIMEOUT, times.first_byte or LIST_TIMEOUT), times.chunk)
-        reply = await self._probes.get(self.models_path, timeouts=limited)
+        reply = await self._probes.get(path, timeouts=limited)
         try:
             if reply.status == 404:
                 raise no_list(self.name, await reply.head(MAX_ERROR))
@@ -191,14 +202,11 @@ class RemoteBackend(ABC):
         finally:
             reply.abort()
         try:
-            document = msgspec.json.decode(body)
+            return msgspec.json.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             raise BadGatewayError(
                 f"The list of models of the backend '{self.name}' is no JSON: {excerpt(body)}", code=BROKEN
             ) from None
-        models = tuple(islice(read_models(document, self.name), self.limits.models))
-        self._known.learn(models)
-        return models
 
     async def is_there(self) -> bool:
         """Ask the server for a sign of life, with nothing of anybody's request. Any answer is one, but 5xx."""

@@ -409,7 +409,8 @@ class Transport:
 
     def _head(self, method: str, path: str, headers: Mapping[str, str]) -> bytes:
         lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-        head = f"{method} {self._path}{path}{self._query} HTTP/1.1\r\n{self._fixed_head}{lines}content-length: "
+        query = self._query.replace("?", "&", 1) if "?" in path else self._query
+        head = f"{method} {self._path}{path}{query} HTTP/1.1\r\n{self._fixed_head}{lines}content-length: "
         return head.encode("latin-1")
 
 

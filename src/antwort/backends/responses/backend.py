@@ -259,14 +259,7 @@ class ResponsesBackend(RemoteBackend):
     @override
     async def count_tokens(self, request: ModelRequest) -> int | None:
         body = await self.large_work.run_if(is_large(request.items), count_body, request)
-        answer = await self._tokens.ask("/responses/input_tokens", body, request.tenant)
-        if answer is None:
-            return None
-        count = answer.get("input_tokens")
-        if isinstance(count, int):
-            return count
-        self._tokens.is_missing()
-        return None
+        return await self._tokens.input_tokens("/responses/input_tokens", body, request.tenant)
 
 
 def _is_about_sealing(error: BadRequestError) -> bool:

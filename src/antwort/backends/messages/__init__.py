@@ -1,0 +1,1 @@
+"""Model servers that speak Anthropic's Messages API."""
