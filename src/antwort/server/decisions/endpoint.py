@@ -5,13 +5,12 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec.structs import replace
 from starlette.types import Receive, Scope, Send
 
 from antwort.backends.errors import BROKEN, DEADLINE
-from antwort.backends.text_calls.backend import plain_items
 from antwort.concurrency.large_work import MUCH
 from antwort.context import Context
 from antwort.context.context import RESPONSES_WRITE
@@ -19,10 +18,12 @@ from antwort.engine.engine import Engine
 from antwort.engine.plan import Plan
 from antwort.engine.planning.input_files import check_links
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
+from antwort.lazy_imports import compiled_on_use, imported_on_use
 from antwort.runs.local import LocalRuns
 from antwort.server.api.description import examples
 from antwort.server.decisions.questions import (
     INSTRUCTIONS,
+    MOST_ALTERNATIVES,
     Asked,
     alternatives,
     answer_format,
@@ -42,8 +43,15 @@ from antwort.wire.items import Message, OutputText, Refusal
 from antwort.wire.requests import CreateResponse, TextConfig
 from antwort.wire.responses import NO_USAGE, ResponseObject, Usage
 
-_NO_LOGPROBS = re.compile(r"log_?prob", re.IGNORECASE)
-_NO_FORMAT = re.compile(r"response_?format|json_?schema|structured.?output|output_config|guided|grammar", re.IGNORECASE)
+if TYPE_CHECKING:
+    from antwort.backends.text_calls import backend as text_calls
+else:  # few servers need it, and so few requests
+    text_calls = imported_on_use("antwort.backends.text_calls.backend")
+
+_NO_LOGPROBS = compiled_on_use(r"log_?prob", re.IGNORECASE)
+_NO_FORMAT = compiled_on_use(
+    r"response_?format|json_?schema|structured.?output|output_config|guided|grammar", re.IGNORECASE
+)
 _TOO_LONG = "context_length_exceeded"
 _MOST_MODELS = 1000
 _REMEMBERED = 600.0
@@ -125,7 +133,7 @@ class DecisionEndpoint:
         given = request.input
         create = CreateResponse(
             model=request.model,
-            input=given if isinstance(given, str) else plain_items(given),
+            input=given if isinstance(given, str) else text_calls.plain_items(given),
             instructions=INSTRUCTIONS,
             store=False,
             prompt_cache_key=request.prompt_cache_key,
@@ -180,7 +188,9 @@ class _Asking:
         left = group
         for again in (False, True):
             said = await self._said(left, again=again)
-            self.answers |= read_answers(left, said.text, said.logprobs)
+            size = len(said.text) + MOST_ALTERNATIVES * len(said.logprobs)
+            read = self._engine.large_work.run_if(size >= MUCH, read_answers, left, said.text, said.logprobs)
+            self.answers |= await read
             left = [asked for asked in left if asked.number not in self.answers]
             if said.declined:
                 self.answers |= {one.number: RefusedAnswer(name=one.question.name) for one in left}
