@@ -134,3 +134,10 @@ def test_any_header_gives_a_token_nothing_or_an_authentication_error(value: str)
         assert error.message == "The Authorization header is malformed. Send 'Authorization: Bearer <API key>'."  # noqa: PT017
     else:
         assert token is None or (token and token in value)
+
+
+async def test_a_chain_knows_the_keys_of_all_its_authenticators() -> None:
+    key = Principal("acme", "eve", method="api_key", key_id="k1")
+    chain = Chain([Anonymous(), Fixed(ALICE), Fixed(key)])
+    assert await chain.holder("acme", "k1") == key
+    assert [await chain.holder("acme", "k2"), await chain.holder("other", "k1")] == [None, None]

@@ -55,6 +55,19 @@ async def test_a_key_of_the_configuration_may_be_any_string(key: str, file: KeyF
     assert principal.key_id == "team-a"
 
 
+async def test_whom_a_key_stands_for_is_known_by_its_id_as_long_as_it_is_in_force(file: KeyFile, clock: Clock) -> None:
+    kept, _ = file.new("acme", "bob", ["read"])
+    over, _ = file.new("acme", expires_at=NOW)
+    authenticator = ApiKeyAuthenticator([static("team-a", "sk-team-a")], file, clock=clock, now=lambda: NOW)
+    assert await authenticator.holder("acme", kept.id) == kept.principal()
+    assert await authenticator.holder("acme", "team-a") == static("team-a", "sk-team-a").principal()
+    for tenant, name in (("other", kept.id), ("acme", over.id), ("acme", "nobody")):
+        assert await authenticator.holder(tenant, name) is None
+    file.revoke(kept.id)
+    clock.now += 1
+    assert await authenticator.holder("acme", kept.id) is None
+
+
 async def test_a_key_of_our_form_that_is_unknown_is_rejected_without_being_repeated(file: KeyFile) -> None:
     authenticator = ApiKeyAuthenticator(file=file)
     for key in ("ak_abcdefghij_" + "s" * 43, "ak_", "ak_abcdefghij", "ak_abcdefghij_short"):

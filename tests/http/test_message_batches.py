@@ -16,6 +16,7 @@ from tests.http.messages import ASK, client, send, strict
 from tests.http.sdk import Served, served
 from tests.support.postgres import on_one_store
 
+from antwort.auth import Chain
 from antwort.server import batches as work_on_batches
 from antwort.testing import Gate, Turn, call, fail, matching, turn
 from antwort.types import JSON
@@ -285,6 +286,25 @@ def test_results_are_where_the_client_has_reached_the_server(tmp_path: Path) -> 
         found = httpx.get(f"{stage.server.url}{path}", headers=told)
         assert found.json()["results_url"] == f"https://agents.example{path}/results"
         assert httpx.get(done.results_url).headers["content-type"] == "application/x-jsonl"
+
+
+@on_one_store()
+def test_requests_of_a_key_that_is_revoked_have_an_error_that_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def holder(_chain: Chain, _tenant: str, _key_id: str) -> None:
+        return None
+
+    monkeypatch.setattr(Chain, "holder", holder)
+    key: JSON = {"id": "ada", "key": "a" * 32, "tenant": "acme"}
+    with served(tmp_path, [], auth={"api_keys": [key]}) as stage:
+        sdk = client(stage, "a" * 32)
+        done = ended(sdk, sdk.messages.batches.create(requests=[asking(0)]).id)
+        assert counts(done) == {"errored": 1}
+        assert done.cancel_initiated_at is not None
+        error = results(sdk, done.id)["line-0"].error.error
+        assert error.type == "authentication_error"
+        assert "The API key 'ada', with which the batch was made, was revoked" in error.message
 
 
 @on_one_store()
