@@ -590,17 +590,17 @@ def _decided(
     """Return the plan of a request, which reads a text or nothing."""
     # It has one such text, whose id need not be another one but for what it begins with.
     item = None if text is None else read_text(text, "msg" + response.id[4:])
-    return Plan(  # the first by position: Python is slow with more than fifteen names
+    return Plan(  # ten by position: Python makes a dictionary of so many names, which takes as long as all the rest
         create,
         ctx,
         response,
         joined(profile.instructions, create.instructions),
         toolset,
         choice,
-        max_turns=profile.max_turns,
-        max_tool_calls=least(create.max_tool_calls, profile.max_tool_calls),
-        max_output_tokens=response.max_output_tokens,
-        max_input=profile.max_input,
+        profile.max_turns,
+        least(create.max_tool_calls, profile.max_tool_calls),
+        response.max_output_tokens,
+        profile.max_input,
         include=read_include(create.include, toolset) if create.include else NOTHING_INCLUDED,
         conversation=None if response.conversation is None else response.conversation["id"],
         compact_at=compact_threshold(create.context_management) if create.context_management else None,
