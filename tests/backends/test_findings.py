@@ -40,6 +40,14 @@ async def test_an_answer_is_told_in_one_line(
     assert await ask("local", BackendConfig(url=server.url)) == expected
 
 
+async def test_a_server_is_asked_in_what_it_speaks(server: ModelServer) -> None:
+    server.scripts.append(reply({"data": [{"type": "model", "id": "claude"}]}))
+    config = BackendConfig.model_validate({"url": server.url.removesuffix("/v1"), "api": "anthropic", "api_key": "k"})
+    assert await ask("local", config) == Finding("local", "ok", ("claude",))
+    [asked] = server.exchanges
+    assert (asked.path, asked.headers["x-api-key"]) == ("/v1/models?limit=1000", "k")
+
+
 async def test_a_server_that_is_away_is_unreachable() -> None:
     found = await ask("local", BackendConfig(url="http://127.0.0.1:1/v1"))
     assert (found.state, found.text) == ("unreachable", "The backend 'local' cannot be reached: connection refused.")

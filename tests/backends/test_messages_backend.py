@@ -1,10 +1,12 @@
 """A server that speaks Messages, on a socket."""
 
+import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-from tests.backends.conftest import ModelServer, Notes, Script, a_request, event, reply, stream
+from tests.backends.conftest import ModelServer, Notes, Script, a_request, event, reply, silence, stream
 from tests.backends.test_messages_answer import HELLO, STOP, ends
 
 from antwort.backends.build import build_routes
@@ -14,7 +16,7 @@ from antwort.backends.messages.backend import MessagesBackend
 from antwort.backends.messages.thinking import AnthropicSettings
 from antwort.backends.router import ModelRoute
 from antwort.config import BackendConfig
-from antwort.errors import APIError
+from antwort.errors import APIError, GatewayTimeoutError
 from antwort.testing import ScriptServer, turn
 from antwort.types import JSON
 
@@ -179,6 +181,15 @@ async def test_what_the_list_says_of_a_model_is_heeded_from_the_first_turn_on(
         {"type": "adaptive"},
         {"effort": "high"},
     )
+
+
+async def test_a_list_that_hangs_takes_no_more_than_the_time_of_the_turn(
+    server: ModelServer, connect_messages: ConnectMessages, notes: Notes
+) -> None:
+    asked = asyncio.Event()
+    server.scripts += [silence(asked), reply(WHOLE)]
+    with pytest.raises(GatewayTimeoutError, match="deadline"):
+        await connect_messages().run(a_request(deadline=time.monotonic() + 0.01), notes)
 
 
 async def test_tokens_are_counted_where_the_server_does(connect_messages: ConnectMessages) -> None:

@@ -85,6 +85,7 @@ def test_sealed_thoughts_go_back_and_others_are_left_out() -> None:
             "encrypted_content": "x1",
         },
         {"id": "rs_2", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"id": "rs_3", "type": "reasoning", "summary": [], "encrypted_content": '{"type":"thinking"}'},
     ]
     assert responses_input(items) == [
         {"type": "reasoning", "summary": [{"type": "summary_text", "text": "So."}], "encrypted_content": "x1"},

@@ -7,14 +7,11 @@ from msgspec import Struct
 
 from antwort.backends.errors import BROKEN, UNAUTHORIZED, UNSUITABLE, speaks_of_the_server
 from antwort.backends.models import KnownModels
-from antwort.config import BackendConfig
+from antwort.config import DIALECTS, BackendConfig
 from antwort.errors import APIError
-from antwort.lazy_imports import imported_on_use
 
-if TYPE_CHECKING:
-    from antwort.backends.chat import backend as chat
-else:  # who only shows what was found does not need it
-    chat = imported_on_use("antwort.backends.chat.backend")
+if TYPE_CHECKING:  # who only shows what was found does not need it
+    from antwort.backends.http.remote import RemoteBackend
 
 State = Literal["ok", "no_models", "unreachable", "wrong_path", "unauthorized", "failing", "not_asked"]
 
@@ -78,8 +75,8 @@ def counted_models(models: tuple[str, ...]) -> str:
 
 
 async def ask(name: str, config: BackendConfig) -> Finding:
-    """Ask a server for its models, on a connection of its own."""
-    backend = chat.ChatBackend(name, config)
+    """Ask a server for its models in what it speaks, on a connection of its own."""
+    backend: RemoteBackend = DIALECTS.make(config.api, name, config, None, key=f"backends.{name}.api")
     try:
         return found(name, tuple(info.id for info in await backend.models()))
     except APIError as error:

@@ -7,16 +7,15 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
-from msgspec.structs import replace
 
 from antwort.backends.base import UNFINISHED, TurnSink, WholeCall, WholeTurn
-from antwort.backends.dialects import Pieces, usage_of
+from antwort.backends.dialects import Pieces, Tokens, usage_of
 from antwort.backends.errors import BROKEN, DISCONNECTED, excerpt, reported_error
 from antwort.backends.http.transport import AnswerLimits
 from antwort.backends.messages.request import HiddenThoughts, SignedThoughts, sealed_thoughts
 from antwort.errors import BadGatewayError
 from antwort.types import JSON
-from antwort.wire.responses import Usage
+from antwort.wire.responses import PLAIN_INPUT, PLAIN_OUTPUT, InputTokensDetails, OutputTokensDetails, Usage
 
 # --- as servers write it; what is unknown is skipped ------------------------------------------------------------------
 
@@ -59,6 +58,22 @@ class SentMessage(Struct, gc=False):
     """Of an error that has no object of its own, like `detail`."""
 
 
+class ThoughtTokens(Struct, gc=False):
+    """What output tokens were."""
+
+    thinking_tokens: Tokens | None = None
+
+
+class CountedTokens(Struct, gc=False):
+    """Tokens as Anthropic counts them: those of the cache beside those of the input."""
+
+    input_tokens: Tokens = 0
+    output_tokens: Tokens = 0
+    cache_read_input_tokens: Tokens | None = None
+    cache_creation_input_tokens: Tokens | None = None
+    output_tokens_details: ThoughtTokens | None = None
+
+
 class SentEvent(Struct, gc=False):
     """An event of a stream."""
 
@@ -96,16 +111,23 @@ def finish_reason(stop_reason: str, *, has_calls: bool) -> str:
 
 def message_usage(told: Any) -> Usage | None:
     """Return the tokens used as responses count them: those of the cache are among those of the input."""
-    if not isinstance(told, dict):
+    if not told:
         return None
-    details = told.get("output_tokens_details")
-    thoughts = details.get("thinking_tokens") if isinstance(details, dict) else None
-    found = usage_of({**told, "output_tokens_details": {"reasoning_tokens": thoughts}, "total_tokens": None})
-    if found is None:
-        return None
-    read = found.input_tokens_details
-    input_tokens = found.input_tokens + read.cached_tokens + read.cache_write_tokens
-    return replace(found, input_tokens=input_tokens, total_tokens=input_tokens + found.output_tokens)
+    try:
+        counted = msgspec.convert(told, CountedTokens)
+    except msgspec.ValidationError:
+        return usage_of(told)  # whatever of it is a count
+    read, written = counted.cache_read_input_tokens or 0, counted.cache_creation_input_tokens or 0
+    details = counted.output_tokens_details
+    thoughts = 0 if details is None else details.thinking_tokens or 0
+    input_tokens = counted.input_tokens + read + written
+    return Usage(
+        input_tokens,
+        InputTokensDetails(read, written) if read or written else PLAIN_INPUT,
+        counted.output_tokens,
+        OutputTokensDetails(thoughts) if thoughts else PLAIN_OUTPUT,
+        input_tokens + counted.output_tokens,
+    )
 
 
 def plain_message(body: bytes, limits: AnswerLimits) -> WholeTurn | None:
@@ -235,7 +257,7 @@ class MessagesAnswer:
         self.pass_on()
         if isinstance(self._details, dict) and isinstance(why := self._details.get("explanation"), str) and why:
             self._sink.refusal(why)
-        usage = message_usage(self._usage) if self._usage else None
+        usage = message_usage(self._usage)
         if usage is not None:
             self._sink.usage(usage)
         reason = self._reason

@@ -1,5 +1,8 @@
 """A model server that speaks Anthropic's Messages API: Anthropic itself, another antwort, and others."""
 
+import asyncio
+import contextlib
+import time
 from collections.abc import Coroutine, Sequence
 from itertools import islice
 from typing import Any, ClassVar
@@ -46,7 +49,10 @@ class MessagesBackend(RemoteBackend):
         return super().run(request, sink, fields)
 
     async def _run_informed(self, request: ModelRequest, sink: TurnSink, fields: Fields | None) -> None:
-        await self._known.update()
+        left = None if request.deadline is None else max(0.0, request.deadline - time.monotonic())
+        with contextlib.suppress(TimeoutError):  # a list is not worth a turn
+            async with asyncio.timeout(left):
+                await self._known.update()
         await super().run(request, sink, fields)
 
     @override

@@ -191,7 +191,7 @@ def _messages(items: Sequence[JSON], backend: str) -> list[Any]:
         return conversation.ended()
 
     if isinstance(items, Window) and _have_own_ids(items):
-        messages = shaped_items(items, (_messages, backend), shaped)
+        messages = shaped_items(items, _messages, shaped)
         if _alternate(messages):
             return _trimmed(messages)
     return _trimmed(shaped(items))
@@ -295,9 +295,10 @@ class _Conversation:
         if kind == "message":
             self._add_message(item)
         elif kind in CALLS:
-            self._add_call(as_function(item))
+            is_plain = kind == "function_call" and "namespace" not in item
+            self._add_call(item if is_plain else as_function(item))
         elif kind in OUTPUTS:
-            self._add_output(as_function(item))
+            self._add_output(item if kind == "function_call_output" else as_function(item))
         elif kind == "reasoning":
             block = thoughts_block(item.get("encrypted_content"))
             if block is not None:

@@ -153,12 +153,17 @@ def _items(items: Sequence[JSON]) -> Iterator[JSON]:
                     "call_id": item.get("call_id"),
                     "output": "" if output is None else _content(output),
                 }
-            case "reasoning" if item.get("encrypted_content"):
+            case "reasoning" if _is_sealed(item.get("encrypted_content")):
                 yield {
                     "type": "reasoning",
                     "summary": item.get("summary") or [],
                     "encrypted_content": item["encrypted_content"],
                 }
+
+
+def _is_sealed(content: Any) -> bool:
+    """Tell whether thoughts may be such a server's: those of Messages, which a fallback may have had, are JSON."""
+    return isinstance(content, str) and bool(content) and not content.startswith("{")
 
 
 def _message(item: JSON) -> JSON:
