@@ -84,6 +84,7 @@ PATHS = [
     "/v1/chat/completions",
     "/v1/completions",
     "/v1/embeddings",
+    "/v1/decisions",
     "/v1/moderations",
     "/v1/images/generations",
 ]
