@@ -32,7 +32,7 @@ import click
 from antwort import Antwort, errors
 from antwort.cli.main import root
 from antwort.config import BackendConfig, Config
-from antwort.provider import Provider, function, route
+from antwort.provider import Allow, Provider, Verdict, check, function, route
 from antwort.testing import ServedApp, served
 
 ROOT = Path(__file__).parents[1]
@@ -301,6 +301,11 @@ class Sample(Provider):
     @function
     async def sample(self) -> None:
         """Do nothing at all."""
+
+    @check("input")
+    async def look(self, text: str) -> Verdict:  # noqa: ARG002 - there is nothing to look for
+        """Allow everything."""
+        return Allow()
 
     @route("GET", "/v1/sample")
     async def get_sample(self) -> None:

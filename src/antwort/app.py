@@ -444,6 +444,7 @@ class Antwort:
             check_url=self.outbound.check,
             input_files=self._new_input_files,
             queues=self.queues,
+            checks=self.registry.checks,
         )
 
     def _start_sweeps(self, store: Store) -> None:

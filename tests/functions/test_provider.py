@@ -157,7 +157,7 @@ class Forgetful:
     [
         (Archive, "parts are objects, and Archive is a class; make one of it"),
         (MailProvider(), "MailProvider is a provider, not a part of one; register it by itself"),
-        (Nothing(), "its part Nothing has no @function and no @route"),
+        (Nothing(), "its part Nothing has no @function, no @route and no @check"),
         (Forgetful(), "Forgetful.act is a method and begins with 'thing'"),
     ],
 )

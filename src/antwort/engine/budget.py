@@ -100,6 +100,13 @@ class Budget:
         self._in_flight += 1
         return True
 
+    def begin_within(self) -> bool:
+        """Begin to ask a model within a call of one that is under way and waits for it; False if a limit is reached."""
+        if self._is_spent():
+            return False
+        self._in_flight += 1
+        return True
+
     def begin(self) -> bool:
         """Begin to ask a model, if that can be done at once."""
         if self._waiting or self._is_spent() or (self._in_flight and not self._has_room()):

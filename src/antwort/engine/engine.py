@@ -18,6 +18,7 @@ from antwort.engine.calls.items import is_own_call, shown_item
 from antwort.engine.journal import Journal
 from antwort.engine.output.events import REASONING_NAMES, EventSink
 from antwort.engine.plan import AS_USUAL, Plan, Shown
+from antwort.engine.planning.checked_input import InputChecks, refused_input
 from antwort.engine.planning.input_files import CheckUrl, InputFiles
 from antwort.engine.planning.planner import Planner
 from antwort.engine.planning.prompts import PromptedPlanner
@@ -33,6 +34,7 @@ from antwort.engine.window import Recall, compaction_item
 from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import ToolExecutor
 from antwort.functions.absent import NONE_ABSENT, AbsentProviders
+from antwort.functions.checking import CheckBook
 from antwort.observability import Metrics, Tracer
 from antwort.storage.base import OWN_RECORDS, JournalEntry, ResponseRecord
 from antwort.storage.prompts import Prompts
@@ -70,6 +72,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
         input_files: Callable[[LargeWork], InputFiles] | None = None,
         queues: Queues | None = None,
         prompts: Mapping[str, PromptConfig] | None = None,
+        checks: CheckBook | None = None,
     ) -> "Engine":
         """Put an engine together."""
         work = LargeWork()
@@ -106,6 +109,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
             settings.max_answer_length,
             values,
             spill,
+            checks or CheckBook(),
             planner=planner,
             prompts=Prompts(
                 store.records(OWN_RECORDS), {name: prompt.text for name, prompt in (prompts or {}).items()}
@@ -122,7 +126,39 @@ class Engine(EngineParts, frozen=True, kw_only=True):
         recall: Recall | None = None,
         opening: Opening | None = None,
     ) -> Coroutine[Any, Any, Plan]:
-        """Read a request, as `Planner.plan` does, with the prompt that it names or continues."""
+        """Read a request, as `Planner.plan` does, with the prompt that it names or continues, and with its checks."""
+        if self.checks.current.input and create.input:
+            return self._plan_checked(create, ctx, shown, recall, opening)
+        return self._plan(create, ctx, shown, recall, opening)
+
+    async def _plan_checked(
+        self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None, opening: Opening | None
+    ) -> Plan:
+        found = await self.input_checks.request(create, ctx)
+        plan = await self._plan(found.create, found.ctx, shown, recall, opening)
+        return plan if found.refused is None else msgspec.structs.replace(plan, refused=found.refused)
+
+    @property
+    def input_checks(self) -> InputChecks:
+        """What looks at what requests bring."""
+        return InputChecks(self.planner, self.checks.current.input)
+
+    async def checked(self, create: CreateResponse, ctx: Context) -> CreateResponse:
+        """Return a request that makes no response as checks let it through; BadRequestError if they do not."""
+        if not self.checks.current.input or not create.input:
+            return create
+        found = await self.input_checks.request(create, ctx)
+        if found.refused is not None:
+            raise refused_input(found.refused)
+        return found.create
+
+    async def checked_items(self, items: Sequence[JSON], ctx: Context) -> Sequence[JSON]:
+        """Return items of a conversation as checks let them through; BadRequestError if they do not."""
+        return await self.input_checks.items(items, ctx) if self.checks.current.input else items
+
+    def _plan(
+        self, create: CreateResponse, ctx: Context, shown: Shown, recall: Recall | None, opening: Opening | None
+    ) -> Coroutine[Any, Any, Plan]:
         if create.prompt is None and (create.previous_response_id is None or create.instructions is not None):
             return self.planner.plan(create, ctx, shown=shown, recall=recall, opening=opening)
         prompted = PromptedPlanner(self.planner, self.prompts, self.store)
@@ -180,7 +216,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
     def call(self, name: str, ctx: Context, emit: Callable[[Progress], None]) -> DirectCall | None:
         """Return a call that a client makes itself; None if there is no such function for it."""
         planned = self.planner.plan_call(name, ctx)
-        return None if planned is None else DirectCall(*planned, emit)
+        return None if planned is None else DirectCall(*planned, emit, self.checks.current)
 
     def respond(self, plan: Plan, sink: EventSink | None = None) -> Coroutine[Any, Any, ResponseObject]:
         """Make a response in the foreground; without a sink, errors of the model server are raised."""
@@ -200,6 +236,8 @@ class Engine(EngineParts, frozen=True, kw_only=True):
             store=False,
         )
         plan = await self.plan(create, ctx)
+        if plan.refused is not None:
+            raise refused_input(plan.refused)
         compacted = await Compactor(self.models, self.metrics, self.tracer, self.large_work).compact(
             plan.window,
             self.planner.seals(plan.ctx, plan.response),

@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import count
 
 import msgspec
 
@@ -14,6 +15,7 @@ from antwort.engine.tools.parameters import Choice, joined, least
 from antwort.engine.tools.targets import ApprovedCall, ResumedCall, Target, Toolset
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import OpenedItem
+from antwort.functions.checking import NO_CHECKS, CheckBook, CheckSet
 from antwort.storage.base import JournalEntry, Question
 from antwort.types import JSON
 from antwort.wire.requests import CreateResponse
@@ -104,6 +106,21 @@ class Plan(msgspec.Struct, frozen=True):
     """Whether the window is known to be short, without a look at it."""
     compact_only: bool = False
     """The request wants its window compacted, and no answer."""
+    refused: str | None = None
+    """Why a check refuses what the request brings: no model is asked then."""
+    checked: bool = True
+    """Whether checks look at what is said and done: at all but what checks have begun themselves."""
+
+    def checks_of(self, book: CheckBook) -> CheckSet:
+        """Return the checks that look at it."""
+        return book.current if self.checked else NO_CHECKS
+
+    def for_checks(self) -> Context:
+        """Return what checks get: what they let models say counts for the run, is kept nowhere, and is not checked."""
+        response = msgspec.structs.replace(self.response, store=False, background=False, output=[])
+        create = msgspec.structs.replace(self.create, store=False, background=None, input=None, tools=None)
+        origin = msgspec.structs.replace(self, create=create, response=response, shown=AS_USUAL, checked=False)
+        return msgspec.structs.replace(self.ctx, origin=origin, call_id="", child_numbers=count())
 
     def options_of(self, target: Target) -> JSON:
         """Return the hosted tool that a function was named by, as its calls get it; empty if it was not.
@@ -236,6 +253,7 @@ class ChildWork(msgspec.Struct, frozen=True):
             plan,
             instructions=plan.create.instructions if self.task.only_answers else plan.instructions,
             parent=self.lineage,
+            checked=parent.checked,
             approvals_above=above if parent.approval in above else (*above, parent.approval),
             max_turns=min(plan.max_turns, parent.max_turns, self.task.max_turns or parent.max_turns),
             max_tool_calls=least(plan.max_tool_calls, parent.max_tool_calls),

@@ -2,6 +2,7 @@
 
 from antwort.functions.arguments import ForeignArguments
 from antwort.functions.calls import ToolCall, ToolExecutor
+from antwort.functions.checks import Allow, Ask, CheckedCall, CheckSpec, CheckStage, Mask, MaskedSpan, Refuse, Verdict
 from antwort.functions.discovery import Catalogue
 from antwort.functions.hosted_tool import (
     Hosted,
@@ -14,14 +15,19 @@ from antwort.functions.hosted_tool import (
     OpenedTool,
 )
 from antwort.functions.metrics import Counter, Gauge, Histogram
-from antwort.functions.provider import FunctionProvider, Provider, function, route
+from antwort.functions.provider import FunctionProvider, Provider, check, function, route
 from antwort.functions.registry import FunctionRegistry
 from antwort.functions.resources import Resource, ResourceContent, ResourceSource
 from antwort.functions.results import Image, ToolResult
 from antwort.functions.spec import Effect, FunctionSpec, Limits, Scope, Shape, tool_definition
 
 __all__ = [
+    "Allow",
+    "Ask",
     "Catalogue",
+    "CheckSpec",
+    "CheckStage",
+    "CheckedCall",
     "Counter",
     "Effect",
     "ForeignArguments",
@@ -37,10 +43,13 @@ __all__ = [
     "ItemEnd",
     "ItemEvent",
     "Limits",
+    "Mask",
+    "MaskedSpan",
     "OpenedFunction",
     "OpenedItem",
     "OpenedTool",
     "Provider",
+    "Refuse",
     "Resource",
     "ResourceContent",
     "ResourceSource",
@@ -49,6 +58,8 @@ __all__ = [
     "ToolCall",
     "ToolExecutor",
     "ToolResult",
+    "Verdict",
+    "check",
     "function",
     "route",
     "tool_definition",

@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Mapping
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
@@ -41,6 +41,16 @@ logger = logging.getLogger(__name__)
 
 # To look up a member of an enum takes some hundred nanoseconds in Python 3.11.
 _SYNC, _STREAM = HandlerKind.SYNC, HandlerKind.STREAM
+
+
+class Hanging(Protocol):
+    """Somebody some of whose calls may go on although nobody waits for them."""
+
+    @property
+    def hanging(self) -> HangingCalls:
+        """Those calls."""
+
+
 _COLLECTED = 8
 """How many times the output limit a generator may yield before it is stopped."""
 
@@ -225,14 +235,18 @@ class Execution:
             raise
         finally:
             if not task.done():
-                self._leave(entry, task, deadline)
+                self.leave(entry, task, deadline)
         if seconds is not None and (not in_time or call.seconds > seconds):
             raise _timed_out(entry, seconds, call.seconds if in_time else None)
         return call.result() if call.error is None else self._failed(entry, call.error)
 
-    def _leave(self, entry: RegisteredFunction, task: asyncio.Task[None], deadline: float | None) -> None:
+    def reaching(self, ctx: Context) -> Context:
+        """Return a context with all that calls reach through theirs."""
+        return ctx.reaching(self._http, self.bind_variables, self.bind_agents)
+
+    def leave(self, owner: Hanging, task: asyncio.Task[None], deadline: float | None) -> None:
         """Leave a task to itself that does not end although it was cancelled."""
-        ended = entry.hanging.leave(_until(deadline) or 0.0)
+        ended = owner.hanging.leave(_until(deadline) or 0.0)
         self._left.add(task)
         task.add_done_callback(lambda _: ended())
         task.add_done_callback(self._left.discard)

@@ -1,5 +1,6 @@
 """Metrics: those that all functions and all routes of providers get, and those that providers declare."""
 
+import time
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
@@ -40,6 +41,22 @@ class FunctionMetrics:
             "Duration of requests to provider routes.",
             ["provider", "method", "path"],
         )
+
+        self._checks = metrics.quick_counter(
+            "antwort_checks_total",
+            "Checks of inputs, outputs, calls and results by outcome.",
+            ["provider", "check", "stage", "outcome"],
+        )
+        self._check_durations = metrics.quick_histogram(
+            "antwort_check_duration_seconds",
+            "Duration of checks.",
+            ["provider", "check", "stage"],
+        )
+
+    def check(self, provider: str, check: str, stage: str, outcome: str, started: float) -> None:
+        """Count one check that began at a time of `time.perf_counter()`."""
+        self._checks.labels(provider, check, stage, outcome).inc()
+        self._check_durations.labels(provider, check, stage).observe(time.perf_counter() - started)
 
     def request(self, provider: str, method: str, path: str, status: int, seconds: float) -> None:
         """Count one request to a provider route, also if it was refused before it got there."""

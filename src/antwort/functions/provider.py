@@ -34,6 +34,7 @@ from antwort.context.values import Values
 from antwort.errors import APIError, ConfigError, DefinitionError, FunctionError
 from antwort.files.base import Files
 from antwort.functions.calls import ToolCall
+from antwort.functions.checks import CheckOptions, CheckSpec, CheckStage, check_stages
 from antwort.functions.hosted_tool import OpenedTool
 from antwort.functions.metrics import MetricDescriptor
 from antwort.functions.resources import ResourceSource
@@ -162,6 +163,8 @@ class NoSettings(Settings):
 S = TypeVar("S", bound=Settings, default=NoSettings)
 _FUNCTION = "__antwort_function__"
 _ROUTE = "__antwort_route__"
+_CHECK = "__antwort_check__"
+_MARKS = (_FUNCTION, _ROUTE, _CHECK)
 
 
 @overload
@@ -191,6 +194,22 @@ def is_function(target: object) -> bool:
 def marked_options(target: object) -> FunctionOptions:
     """Return the options a function was marked with; none if it was not."""
     return cast("FunctionOptions", getattr(target, _FUNCTION, {}))
+
+
+def check(*stages: CheckStage, **options: Unpack[CheckOptions]) -> Callable[[F], F]:
+    """Mark a method of a provider as a check of one or more stages: `input`, `output`, `call`, `result`.
+
+    Its parameters are found by their types: a `str` is the text, a `CheckedCall` the call, a `Context` who is calling.
+    It returns a verdict: `Allow`, `Refuse`, `Mask`, and of a call `Ask`.
+    """
+    check_stages(stages)
+    check_options(options, CheckOptions.__annotations__, "@check")
+
+    def mark(target: F) -> F:
+        setattr(target, _CHECK, (stages, options))
+        return target
+
+    return mark
 
 
 class RouteOptions(TypedDict, total=False):
@@ -233,9 +252,9 @@ class Provider(Generic[S]):
     settings_type: ClassVar[type[Settings]] = NoSettings
     settings: S
     parts: Sequence[object] = ()
-    """Objects whose marked methods are functions and routes of the provider, too, behind its own; set in `__init__`.
+    """Objects whose marked methods are functions, routes and checks of the provider, too, behind its own.
 
-    What they need of `lifespan` they are given there.
+    They are set in `__init__`. What they need of `lifespan` they are given there.
     """
     resources: Sequence[ResourceSource] = ()
     """What it keeps that clients of the Model Context Protocol can read; set in `__init__`."""
@@ -252,7 +271,7 @@ class Provider(Generic[S]):
         if not _NAME.fullmatch(cls.name):
             raise DefinitionError(f"'{cls.name}' is not a provider name; use lower-case letters, digits and '_'")
         for name, value in vars(cls).items():
-            if _mark(value, _FUNCTION) is None and _mark(value, _ROUTE) is None:
+            if all(_mark(value, mark) is None for mark in _MARKS):
                 continue
             if hasattr(Provider, name):
                 raise DefinitionError(f"provider '{cls.name}': '{name}' would hide Provider.{name}; rename the method")
@@ -397,6 +416,20 @@ class Provider(Generic[S]):
                 raise DefinitionError(f"provider '{self.name}' has two functions of one name")
         return tuple(self._specs.values())
 
+    @final
+    def checks(self) -> Sequence[CheckSpec]:
+        """Return the methods marked with `@check`, one for each of their stages, those of `parts` last."""
+        specs = [
+            CheckSpec.of(getattr(owner, name), stage, options)
+            for owner, name, (stages, options) in self._marked(_CHECK)
+            for stage in stages
+        ]
+        return [spec for spec in map(self.configures, specs) if spec is not None]
+
+    def configures(self, check: CheckSpec) -> CheckSpec | None:
+        """Return a check as the settings want it; None leaves it out. Override it if they have a say in that."""
+        return check
+
     def offers(self, name: str) -> bool:  # noqa: ARG002 - for those who override it
         """Tell whether the settings ask for a function; asked once. Override it to leave some out."""
         return True
@@ -511,9 +544,9 @@ def _check_part(part: object, provider: str) -> None:
         raise DefinitionError(f"provider '{provider}': parts are objects, and {kind} is a class; make one of it")
     if isinstance(part, Provider):
         raise DefinitionError(f"provider '{provider}': {kind} is a provider, not a part of one; register it by itself")
-    marked = {name for mark in (_FUNCTION, _ROUTE) for name, _ in _marked(type(part), mark)}
+    marked = {name for mark in _MARKS for name, _ in _marked(type(part), mark)}
     if not marked:
-        raise DefinitionError(f"provider '{provider}': its part {kind} has no @function and no @route")
+        raise DefinitionError(f"provider '{provider}': its part {kind} has no @function, no @route and no @check")
     for name, value in _attributes(type(part)):
         if name in marked:
             _check_self(value, f"{kind}.{name}")

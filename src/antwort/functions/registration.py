@@ -12,6 +12,7 @@ from antwort.config import ApprovalPolicy
 from antwort.context import Context
 from antwort.errors import DefinitionError, FunctionError, did_you_mean
 from antwort.functions.calls import ToolCall
+from antwort.functions.checking import RegisteredCheck
 from antwort.functions.entry import RegisteredFunction
 from antwort.functions.lifetime import Lifetime
 from antwort.functions.output import described
@@ -38,6 +39,7 @@ class Registration(Struct, eq=False):
     """Whether its functions are offered to every request, once they are found, or only to one that names them."""
     approval: ApprovalPolicy | None = None
     """What the configuration says about the approval of all its calls."""
+    checks: tuple[RegisteredCheck, ...] = ()
     found: tuple[RegisteredFunction, ...] = ()
     """Those of its entries that it has found while it was running."""
     enabled: bool = True

@@ -23,6 +23,7 @@ from antwort.context.http_client import HttpClient
 from antwort.context.variables import VariableView
 from antwort.errors import DefinitionError, UnknownFunctionError, did_you_mean
 from antwort.functions.calls import ToolExecutor
+from antwort.functions.checking import CheckBook, CheckMaker
 from antwort.functions.entry import RegisteredFunction, permits
 from antwort.functions.execution import Execution
 from antwort.functions.hosted_tool import OpenedTool
@@ -122,6 +123,11 @@ class FunctionRegistry(ToolExecutor):
             defaults=defaults,
             http=http,
             queues=queues or Queues(),
+        )
+        self.checks = CheckBook()
+        """The checks of the providers in service."""
+        self._check_maker = CheckMaker(
+            self._execution, self._function_metrics, audit, tracer, grace=grace, max_hanging=max_hanging
         )
         self._patience = Patience(start_timeout, close_timeout, grace)
         self._watch = SlowWatch()
@@ -227,7 +233,8 @@ class FunctionRegistry(ToolExecutor):
         check_unique(f"provider '{provider.name}' has two functions", [spec.name for spec in specs])
         check_unique(f"provider '{provider.name}' has two routes", [route.identity for route in routes])
         policy = None if isinstance(approval, Mapping) else approval
-        registration = Registration(provider, entries, routes, collectors, offer, policy)
+        checks = self._check_maker.checks(provider.checks(), provider.name) if isinstance(provider, Provider) else ()
+        registration = Registration(provider, entries, routes, collectors, offer, policy, checks)
         self._check_conflicts(registration, entries, routes)
         collect(registration, self.metrics)
         self._registrations[provider.name] = registration
@@ -330,6 +337,8 @@ class FunctionRegistry(ToolExecutor):
         self.tools_version += 1
         for name, registration in self._registrations.items():
             registration.off = self._switched.providers.get(name)
+        in_service = [registration for registration in self._registrations.values() if registration.in_service]
+        self.checks.hold(check for registration in in_service for check in registration.checks)
         self._http.mount((r.name, r.routes, r.enabled, r.off) for r in self._registrations.values())
 
     # --- enabling and disabling --------------------------------------------------------------------------------------

@@ -204,7 +204,12 @@ class SubAgent(Lease):
         parent = self._work.parent
         agents = self._at_work.of_run(parent)
         recall: Recall | None = None if agents is None else agents.entries
+        refused = None
+        if parent.checked and self._engine.checks.current.input:
+            self._work, refused = await self._engine.input_checks.work(self._work)
         plan = await self._engine.planner.plan_child(self._work, recall=recall)
+        if refused is not None:
+            plan = replace(plan, refused=refused)
         journal = self._engine.journal(plan)
         if plan.stored:
             journal.record.extra = {
@@ -215,6 +220,7 @@ class SubAgent(Lease):
                 "depth": plan.ctx.agent.depth,
                 "owner": parent.ctx.agent_id,
                 "detached": detached,
+                "refused": refused,
             }
         return self._loop(plan, journal)
 

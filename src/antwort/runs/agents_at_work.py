@@ -39,6 +39,8 @@ def result_of(response: ResponseObject, agent_id: str, entries: Sequence[Journal
     given = [entry.call for entry in entries if entry.call is not None and entry.call.answer is not None]
     reference = given[-1].returned if given else None
     text = response.output_text if task.output_schema is None else response.last_text
+    if not text and reason is None:
+        text = response.refusal  # whoever has asked is to know why there is no answer
     return AgentResult(agent_id, response.id, status, text, reason, response.usage, reference)
 
 

@@ -191,6 +191,7 @@ class LocalRuns:
             "shown": msgspec.to_builtins(plan.shown),
             "profile": plan.profile,
             "compact_only": plan.compact_only,
+            "refused": plan.refused,
         }
         waits = not self._works or self._waiting.most is not None  # then whoever may work on it claims it
         if not waits and (worker := self._worker()):
@@ -428,7 +429,8 @@ class LocalRuns:
         given, response_id = create.input, create.previous_response_id
         if response_id is None or not isinstance(given, list) or not any(map(is_answer, given)):
             return False
-        items = await self.engine.large_work.run_if(is_large(given), read_input, given)
+        checked = (await self.engine.checked(create, ctx)).input
+        items = await self.engine.large_work.run_if(is_large(given), read_input, checked)
         if not await self.questions.knows(items, ctx.tenant, response_id):
             # Its output shows a call a moment before it asks and waits, and clients are quick.
             with contextlib.suppress(TimeoutError):

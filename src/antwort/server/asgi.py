@@ -122,7 +122,9 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
             parts.batches, parts.runs.limits, engine.large_work, parts.config.server.max_values
         ).routes(),
         *PromptEndpoints(engine.prompts, parts.runs.limits).routes(),
-        *ConversationEndpoints(engine.store, parts.runs.limits, engine.large_work, engine.check_url).routes(),
+        *ConversationEndpoints(
+            engine.store, parts.runs.limits, engine.large_work, engine.check_url, engine.checked_items
+        ).routes(),
         *ModelEndpoints(parts.router).routes(),
         *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),
         *AdministrationEndpoints(parts.loaded, parts.refusals.audit, parts.redactor).routes(),

@@ -55,6 +55,8 @@ class CallRecord(Struct, omit_defaults=True):
     """The id of the call that makes it, if another one does."""
     references: tuple[str, ...] = ()
     """The ids in its arguments that are references; all else is data."""
+    masked: bool = False
+    """Whether its arguments are other than it was made with, because a check wants them so."""
     said_before: bool = False
     """Whether the model has made it in an earlier response: only its output is new."""
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from antwort.testing.apps import Answer, AppFactory, RunningApp, ServedApp, running, served
     from antwort.testing.chat import count_words
+    from antwort.testing.checks import PassedAnswer, passed_answer, verdict_of
     from antwort.testing.contract import ProviderContract
     from antwort.testing.linting.lint import LintedStream, lint_response, lint_stream
     from antwort.testing.linting.report import LintError, Violation
@@ -34,6 +35,7 @@ __all__ = [
     "Gate",
     "LintError",
     "LintedStream",
+    "PassedAnswer",
     "PrefixCache",
     "ProviderContract",
     "RerankerContract",
@@ -53,14 +55,17 @@ __all__ = [
     "lint_response",
     "lint_stream",
     "matching",
+    "passed_answer",
     "raw",
     "running",
     "served",
     "turn",
+    "verdict_of",
 ]
 
 _HOME = {
     "antwort.testing.apps": ("Answer", "AppFactory", "RunningApp", "ServedApp", "running", "served"),
+    "antwort.testing.checks": ("PassedAnswer", "passed_answer", "verdict_of"),
     "antwort.testing.contract": ("ProviderContract",),
     "antwort.testing.part_contracts": ("BlobStoreContract", "DialectContract", "SandboxContract"),
     "antwort.testing.playback": ("Gate",),

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, ValidationError, convert, field
 
 from antwort.types import JSON
-from antwort.wire.items import AnyItem, AnyTool, Item, Message, OutputText
+from antwort.wire.items import AnyItem, AnyTool, Item, Message, OutputText, Refusal
 
 ResponseStatus = Literal["queued", "in_progress", "completed", "failed", "incomplete", "cancelled"]
 
@@ -135,6 +135,12 @@ class ResponseObject(Struct, kw_only=True):
     def last_text(self) -> str:
         """The text of the last message of the model that has one."""
         return next(filter(None, map(_text, reversed(self.output))), "")
+
+    @property
+    def refusal(self) -> str:
+        """Why an answer was declined; empty if it was not."""
+        messages = [item for item in self.output if isinstance(item, Message)]
+        return "".join(part.refusal for item in messages for part in item.content if isinstance(part, Refusal))
 
 
 def _text(item: Item) -> str:

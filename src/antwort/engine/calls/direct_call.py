@@ -9,9 +9,11 @@ from msgspec.structs import replace
 
 from antwort.context import Progress
 from antwort.engine.budget import Budget
+from antwort.engine.calls.checked_calls import call_of, check_call, check_result
 from antwort.engine.plan import Plan
 from antwort.engine.tools.targets import Target, needs_approval
 from antwort.functions import FunctionSpec, Scope, ToolResult
+from antwort.functions.checking import NO_CHECKS, CheckSet
 from antwort.types import JSON
 from antwort.wire.ids import new_id
 
@@ -37,6 +39,7 @@ class DirectCall(msgspec.Struct, frozen=True, eq=False):
     target: Target
     emit: Callable[[Progress], None]
     """Where its progress goes."""
+    checks: CheckSet = NO_CHECKS
 
     @property
     def needs_approval(self) -> bool:
@@ -48,14 +51,38 @@ class DirectCall(msgspec.Struct, frozen=True, eq=False):
 
         What somebody is asked is one, too, if the caller can wait for the answer, which is the call's result then.
         """
+        if (hindrance := self._hindrance(can_wait=can_wait)) is not None:
+            return hindrance
+        target, text = self.target, msgspec.json.encode(arguments).decode()
+        spec = target.spec
+        if self.checks.call:
+            checked = await check_call(self.checks.call, spec.name if spec else "", text, target, self.plan)
+            if (reason := checked.refusal or checked.asks) is not None:
+                return ToolResult.error(reason, "denied")
+            text, arguments = checked.arguments, msgspec.json.decode(checked.arguments)
+        result = await self._result(arguments)
+        if spec is not None and result.suspension is not None:
+            return result if can_wait and result.suspension.kind == "question" else _no_wait(spec)
+        if self.checks.result and spec is not None:
+            return await check_result(self.checks.result, result, call_of(spec.name, text, target), self.plan)
+        return result
+
+    def _hindrance(self, *, can_wait: bool) -> ToolResult | None:
+        """Return why it cannot be made, if that is so."""
+        spec, deadline = self.target.spec, self.plan.ctx.deadline
+        if spec is None or self.target.executor is None:
+            return ToolResult.error("There is no such function.", "unknown")
+        if spec.calls_functions or (spec.suspends and not can_wait):
+            return _no_wait(spec)
+        if deadline is not None and deadline - time.monotonic() < _TOO_LATE:
+            return ToolResult.error(f"{spec.name} has no time left.", "timeout")
+        return None
+
+    async def _result(self, arguments: JSON) -> ToolResult:
         plan, target = self.plan, self.target
         spec, executor = target.spec, target.executor
         if spec is None or executor is None:
             return ToolResult.error("There is no such function.", "unknown")
-        if spec.calls_functions or (spec.suspends and not can_wait):
-            return _no_wait(spec)
-        if plan.ctx.deadline is not None and plan.ctx.deadline - time.monotonic() < _TOO_LATE:
-            return ToolResult.error(f"{spec.name} has no time left.", "timeout")
         ctx = replace(
             plan.ctx,
             call_id=new_id("call"),
@@ -64,7 +91,7 @@ class DirectCall(msgspec.Struct, frozen=True, eq=False):
             emit=self.emit,
         )
         try:
-            result = await executor.execute(spec.name, arguments, ctx)
+            return ToolResult.of(await executor.execute(spec.name, arguments, ctx))
         except Exception:  # an executor may be anybody's
             logger.exception("the executor of function %s has failed", spec.name)
             return ToolResult.error(f"{spec.name} failed.")
@@ -72,9 +99,6 @@ class DirectCall(msgspec.Struct, frozen=True, eq=False):
             budget = plan.ctx.budget
             if isinstance(budget, Budget) and budget.closing:
                 await budget.close("over")
-        if result.suspension is not None and not (can_wait and result.suspension.kind == "question"):
-            return _no_wait(spec)
-        return ToolResult.of(result)
 
 
 def _no_wait(spec: FunctionSpec) -> ToolResult:

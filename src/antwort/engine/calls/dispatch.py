@@ -224,16 +224,18 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
         """Decide whether a call is executed, and take it into the journal; tell of it, unless it needs an approval."""
         life, name, arguments = self._life, call.name, call.arguments
         target = life.plan.toolset.targets.get(name)
-        asks = target is not None and life.admission.needs_approval(target)
-        refusal = life.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
+        asks = target is not None and (call.asks is not None or life.admission.needs_approval(target))
+        refusal = call.refusal
+        if refusal is None:
+            refusal = life.admission.refusal(name, arguments, target, choice, turn=turn, asks=asks)
         record = CallRecord(call.call_id, name, arguments, life.totals.turns)
         if not asks or target is None or refusal is not None:
             return self._shown(self._noted(record, target, refusal))
-        return self._asking(record, target)
+        return self._asking(record, target, call.asks)
 
-    def _asking(self, record: CallRecord, target: Target) -> ServerCall:
+    def _asking(self, record: CallRecord, target: Target, reason: str | None = None) -> ServerCall:
         """Take a call into the journal that waits for an approval, and ask for it."""
-        self._life.ask_approval(record, target)
+        self._life.ask_approval(record, target, reason)
         begun = self._noted(record, target, approval=record.question)
         self._waiting.add(begun.position)
         return begun

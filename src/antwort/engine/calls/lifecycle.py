@@ -21,6 +21,7 @@ from antwort.context.calls import CallableFunction, CallResult, SuspendedError, 
 from antwort.context.variables import Variable
 from antwort.engine.calls.admission import Admission, Totals
 from antwort.engine.calls.answers import QuestionAnswer, apply_answer
+from antwort.engine.calls.checked_calls import call_of, check_call, check_result
 from antwort.engine.calls.items import OWN
 from antwort.engine.calls.leaving import LeavingCalls
 from antwort.engine.journal import GroupedSaves, Journal
@@ -30,6 +31,7 @@ from antwort.engine.tools.targets import Sign, Target, approval_body, approval_r
 from antwort.engine.window import INTERRUPTED
 from antwort.errors import FunctionError, did_you_mean
 from antwort.functions import FunctionSpec, HostedTool, ToolResult
+from antwort.functions.checking import NO_CHECKS, CheckSet
 from antwort.functions.output import NOTHING
 from antwort.storage.base import Direction, JournalEntry
 from antwort.storage.call_record import CallRecord, CallState, GivenAnswer, now
@@ -117,6 +119,8 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
     """Whether the model is known to take images."""
     sign_approval: Sign | None = None
     """Signs requests for an approval, if these are stored nowhere."""
+    checks: CheckSet = NO_CHECKS
+    """What providers check of calls and results."""
 
     @cached_property
     def slots(self) -> "CallSlots":
@@ -147,9 +151,11 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         position, sources = self.journal.note(entry), self.plan.ctx.sources.noting()
         return ServerCall(record, entry, target, sources, position, refusal, -1, attached, hosted)
 
-    def ask_approval(self, record: CallRecord, target: Target) -> None:
-        """Let a call wait for somebody to say that it may be made."""
+    def ask_approval(self, record: CallRecord, target: Target, reason: str | None = None) -> None:
+        """Let a call wait for somebody to say that it may be made; the reason is that of a check which wants it so."""
         request = approval_request(target.shown_name, record.arguments, provider_of(target), self.sign_approval)
+        if reason is not None:
+            request["reason"] = reason
         record.wait(Suspension("approval", approval_body(request)))
         record.question = request["id"]
         self.emitter.whole(request)
@@ -193,6 +199,9 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         except BaseException:
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
+        if self.checks.result:
+            call = call_of(record.name, record.arguments, target)
+            result = await check_result(self.checks.result, result, call, self.plan)
         self.on_result()
         return result
 
@@ -431,8 +440,14 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             await slots.wait()
         try:
             self._check_open()
-            asks, refusal = self._asks(target), None
-            if target.spec is not None and target.spec.ends_agent:
+            asks, refusal, reason = self._asks(target), None, None
+            if life.checks.call:
+                checked = await check_call(life.checks.call, record.name, record.arguments, target, life.plan)
+                self._check_open()
+                record.masked = checked.arguments != record.arguments
+                record.arguments, refusal, reason = checked.arguments, checked.refusal, checked.asks
+                asks = asks or reason is not None
+            if refusal is None and target.spec is not None and target.spec.ends_agent:
                 refusal = life.admission.ending_refusal(self._turn)
             refusal = refusal or life.admission.nested_refusal(target, asks=asks)
             call = life.begin(record, target, {"id": new_id("afc"), "type": OWN}, NESTED, refusal=refusal)
@@ -440,7 +455,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
             if refusal is not None:
                 result = ToolResult.error(refusal, "denied")
             elif asks:
-                life.ask_approval(record, target)
+                life.ask_approval(record, target, reason)
                 await self._store(call.position)
                 raise SuspendedError(Suspension("calls"))
             else:
@@ -468,7 +483,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
     async def _go_on(self, call: ServerCall, target: Target, arguments: str) -> CallResult:
         """Return what there is of a call that was made before, or go on with it."""
         life, record = self._life, call.record
-        if (record.name, record.arguments) != (target.name, arguments):
+        if record.name != target.name or not (record.masked or record.arguments == arguments):
             raise FunctionError(
                 f"The call '{record.call_id}' was one of {record.name} before, with other arguments perhaps: "
                 "what makes it has taken another way this time."

@@ -97,6 +97,10 @@ class ModelCall(msgspec.Struct, eq=False):
     """The arguments."""
     is_client: bool = False
     tool: ClientTool | None = None
+    refusal: str | None = None
+    """Why a check does not let it be made."""
+    asks: str | None = None
+    """Why a check wants it to be approved first."""
     item: FunctionCall | None = None
     output_index: int = -1
     middle: bytes = b""
@@ -342,6 +346,20 @@ class Emitter:
         if self._room < 0:
             raise AnswerTooLongError
         return self._flush_sink is not None and self._flush_sink()
+
+    @property
+    def calls(self) -> list[ModelCall]:
+        """The calls of the turn, as they have come."""
+        return [*self._calls.values()]
+
+    def refuse(self, reason: str) -> None:
+        """End the turn with a refusal in the place of what it has not told yet; its calls are not made."""
+        self._calls = {}
+        self.close_open("completed")
+        writer = self._switch(RefusalWriter)
+        writer.add(reason)
+        self.close_open("completed")
+        self.finish_reason = "stop"
 
     def end_turn(self, *, cut: bool = False) -> list[ModelCall]:
         """Close what is open and return the calls in order. `cut`: it was cut off, whatever the model server says."""

@@ -168,6 +168,11 @@ class Planner:
         plan = self._decide(create, ctx, new_id("resp"), AS_USUAL, text="")
         return plan, plan.toolset.targets[name]
 
+    def bare_plan(self, create: CreateResponse, ctx: Context) -> Plan:
+        """Plan a request that reads nothing yet, for whoever has to ask models before it is planned."""
+        plain = CreateResponse(model=create.model, agent=create.agent, multi_agent=create.multi_agent, store=False)
+        return self._decide(replace(plain, input=""), ctx, new_id("resp"), AS_USUAL, text="")
+
     async def _read(
         self,
         create: CreateResponse,
@@ -371,6 +376,7 @@ class Planner:
             window=_window(history, new, self.seals(ctx, response), plan),
             history=history,
             compact_only=bool(record.extra.get("compact_only")),
+            refused=record.extra.get("refused"),
         )
 
     def in_background(self, plan: Plan) -> Plan:
@@ -503,7 +509,7 @@ class Planner:
             conversation_id=response.id if response.conversation is None else response.conversation["id"],
             agent=self._root_agent if name is None else replace(self._root_agent, name=name),
             deadline=ctx.deadline or deadline,
-            budget=Budget(limits, self._prices),
+            budget=ctx.budget or Budget(limits, self._prices),
         )
 
     def _profile(self, create: CreateResponse) -> Profile:

@@ -689,7 +689,7 @@ def _signed_id(request: JSON, given: str, sign: Sign) -> str:
 
 def approval_body(request: JSON) -> JSON:
     """Return what whoever answers is shown of a request."""
-    return {name: request[name] for name in ("name", "arguments", "server_label")}
+    return {name: request[name] for name in ("name", "arguments", "server_label", "reason") if name in request}
 
 
 def provider_of(target: Target) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from antwort.backends.base import ModelRequest
+from antwort.backends.base import ModelRequest, TurnSink
 from antwort.backends.errors import BrokenOffError, StalledError, may_pass, worth_a_line
 from antwort.concurrency.deadline import Deadline
 from antwort.concurrency.undisturbed import in_any_case
@@ -16,10 +16,12 @@ from antwort.context.agents import Pause, RunLimits
 from antwort.engine.budget import Budget
 from antwort.engine.calls.admission import Admission, Totals
 from antwort.engine.calls.answers import questions_of
+from antwort.engine.calls.checked_calls import check_calls
 from antwort.engine.calls.dispatch import Dispatch
 from antwort.engine.calls.leaving import LeavingCalls
 from antwort.engine.calls.lifecycle import CallLifecycle
 from antwort.engine.journal import Journal
+from antwort.engine.output.checked_turn import AnswerRefusedError, CheckedTurn
 from antwort.engine.output.coalescer import Coalescer
 from antwort.engine.output.emitter import (
     CUT_SHORT,
@@ -43,6 +45,8 @@ from antwort.engine.turns.model_turn import ModelTurns, SaidWindow, model_reques
 from antwort.engine.turns.parts import Earlier, EngineParts
 from antwort.engine.window import COMPACTION, Seals
 from antwort.errors import APIError, BadRequestError
+from antwort.functions import Refuse
+from antwort.functions.checking import checked_text
 from antwort.storage.base import ACTIVE, FencedError, JournalEntry, StoreUnavailableError, TurnRecord
 from antwort.wire.client_tools import CALLS
 from antwort.wire.requests import wants_summary
@@ -102,13 +106,14 @@ class Loop:
         response = self.response = plan.response
         seals = self._seals = Seals(parts.sealer, plan.ctx.tenant, response.model)
         self._choice = plan.choice
+        self._checks = checks = plan.checks_of(parts.checks)
         options = EmitterOptions(
             sources=plan.ctx.sources,
             client_tools=plan.toolset.client_tools,
             call_ids=CallIds(plan.window, journal.said),
             seal=seals.seal_thoughts if "reasoning.encrypted_content" in plan.include else None,
             seal_opaque=seals.seal_opaque,
-            whole_calls=response.background,
+            whole_calls=response.background or checks.holds_calls,
             as_summary=parts.thoughts_as_summary and wants_summary(plan.create),
             thoughts=parts.thoughts,
             longest_answer=parts.longest_answer,
@@ -234,9 +239,17 @@ class Loop:
 
     def _work(self) -> Coroutine[Any, Any, LoopOutcome]:
         """Return what is to be done, from where the response stands."""
+        if self.plan.refused is not None:
+            return self._decline(self.plan.refused)
         if self._earlier.resumed:
             return self._continue()
         return self._begin_with_approved() if self.plan.is_pending() else self._turns()
+
+    async def _decline(self, reason: str) -> LoopOutcome:
+        """Say why nothing is done; no model is asked."""
+        self.emitter.refuse(reason)
+        self._note_output()
+        return _ANSWERED
 
     async def _begin_with_approved(self) -> LoopOutcome:
         """Make the calls that were approved, then turns."""
@@ -331,7 +344,7 @@ class Loop:
         if dispatch.waiting:
             # A call that took until the deadline may end before that is noticed: then nobody waits any more.
             return LoopOutcome.DEADLINE if self._is_too_late() else await self._wait(dispatch)
-        return _ANSWERED if self._answered(dispatch) else _ONWARD
+        return _ANSWERED if await self._answered(dispatch) else _ONWARD
 
     async def _last_words(self) -> LoopOutcome:
         """Let a root agent whose budget is spent say what was found, if anything was; return why it ends."""
@@ -367,6 +380,8 @@ class Loop:
             budget.settle(model, usage)
             telemetry.note_turn(begun, emitter, started, self._asked)
         self._parts.metrics.count_turn(model, started, emitter.first_piece_at, usage)
+        if self._checks.call:
+            await check_calls(self._checks.call, emitter, self.plan)
         calls = emitter.end_turn()
         if usage is not None:
             self._totals.usage = self._totals.usage.plus(usage)
@@ -387,6 +402,8 @@ class Loop:
     def _ask(self) -> Coroutine[Any, Any, None]:
         """Ask the model; what it says comes to the emitter."""
         coalescer = self._coalescer
+        if self._checks.output:
+            return self._ask_checked()
         if self.plan.stop:
             return self._ask_until_stop()
         if coalescer is None:
@@ -402,8 +419,32 @@ class Loop:
             self.emitter.finish("stop")
         self.stopped_by = turn.found
 
+    async def _ask_checked(self) -> None:
+        """Perform a turn whose texts are checked before they are told: a refusal stands for what is not let through."""
+        sink: TurnSink = self._coalescer or self.emitter
+        turn = CheckedTurn(self._checks.output, self.plan.for_checks(), sink, self._parts.longest_answer)
+        work = self._run_checked(turn)
+        try:
+            await (work if self._coalescer is None else self._coalescer.take(work))
+        except AnswerRefusedError as refused:
+            self.emitter.refuse(refused.reason)
+
+    async def _run_checked(self, turn: CheckedTurn) -> None:
+        stops = StopSequences(self.plan.stop, turn) if self.plan.stop else None
+        try:
+            await self._model.run(self._request(), stops or turn)
+        except AnswerStoppedError:
+            turn.finish("stop")
+        except AnswerTooLongError:
+            self._cut_off()
+        await turn.end()
+        if stops is not None:
+            self.stopped_by = stops.found
+
     async def _begins_late(self, *, last: bool) -> bool:
         """Wait until the budget of the run allows a turn; return whether it does."""
+        if not self.plan.checked:  # what it is to check may be under way, and waits for it
+            return self._budget.begin_within()
         return await self._budget.wait() or (last and self._budget.begin_last())
 
     def _cut_off(self) -> None:
@@ -507,13 +548,20 @@ class Loop:
             self._model.result_room,
             models.some_see and models.takes_images(self.response.model),
             None if plan.stored else self._seals.sign_approval,
+            self._checks,
         )
         return Dispatch(life)
 
-    def _answered(self, dispatch: Dispatch) -> bool:
+    async def _answered(self, dispatch: Dispatch) -> bool:
         """Say what a function has given as the answer, if one has."""
         if (answer := dispatch.answer) is None:
             return False
+        if self._checks.output:
+            said = await checked_text(self._checks.output, answer, self.plan.for_checks())
+            if isinstance(said, Refuse):
+                await self._decline(said.reason)
+                return True
+            answer = said
         self.emitter.text(answer)
         self.emitter.end_turn()
         self._note_output()

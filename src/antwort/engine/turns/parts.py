@@ -13,6 +13,7 @@ from antwort.engine.calls.answers import QuestionAnswer
 from antwort.engine.sealing import Sealer
 from antwort.engine.turns.agent_events import RunStreams
 from antwort.engine.turns.telemetry import TurnMetrics
+from antwort.functions.checking import CheckBook
 from antwort.observability import Tracer
 from antwort.storage.sql.store import Store
 
@@ -41,6 +42,8 @@ class EngineParts(msgspec.Struct, frozen=True):
     """Where what leaves a window is kept."""
     longest_arguments: int | None
     """Characters of a call's arguments that stay in the window once it is over, if the model can read them on."""
+    checks: CheckBook = msgspec.field(default_factory=CheckBook)
+    """What providers check of inputs, outputs, calls and results."""
     stragglers: Stragglers = msgspec.field(default_factory=Stragglers)
     """What takes longer than a moment: deadlines, and clients that may leave."""
     streams: RunStreams = msgspec.field(default_factory=RunStreams)

@@ -1,7 +1,7 @@
 """`/v1/conversations`: items that several responses share."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Annotated
 
@@ -77,8 +77,14 @@ class ConversationEndpoints:
     """The endpoints of conversations."""
 
     def __init__(
-        self, store: Store, limits: TenantLimits, large_work: LargeWork, check_url: CheckUrl | None = None
+        self,
+        store: Store,
+        limits: TenantLimits,
+        large_work: LargeWork,
+        check_url: CheckUrl | None = None,
+        checked_items: Callable[[Sequence[JSON], Context], Awaitable[Sequence[JSON]]] | None = None,
     ) -> None:
+        self._checked_items = checked_items
         self._store = store
         self._limits = limits
         self._large_work = large_work
@@ -198,6 +204,8 @@ class ConversationEndpoints:
     async def _entries(self, ctx: Context, items: Sequence[JSON]) -> list[JournalEntry]:
         """Read items as the input of a response is read; BadRequestError names the one that does not fit."""
         try:
+            if self._checked_items is not None:
+                items = await self._checked_items(items, ctx)
             large = is_large(items)
             read = await self._large_work.run_if(large, read_input, items)
             if self._check_url is not None:

@@ -65,6 +65,7 @@ class ProviderInfo(Struct, kw_only=True):
     offer: str
     functions: list[str]
     routes: list[str]
+    checks: Annotated[list[str], Meta(description="The checks that it makes, with the stage of each.")]
     services: list[ProviderService]
 
 
@@ -187,7 +188,14 @@ class FunctionEndpoints:
         """Return what is known of a provider that sleeps, or that only other servers have."""
         off = self._switches.known.providers.get(name)
         return ProviderInfo(
-            name=name, enabled=off is None, disabled=off, offer="always", functions=[], routes=[], services=[]
+            name=name,
+            enabled=off is None,
+            disabled=off,
+            offer="always",
+            functions=[],
+            routes=[],
+            checks=[],
+            services=[],
         )
 
 
@@ -199,6 +207,7 @@ def _provider(registration: Registration) -> ProviderInfo:
         offer=registration.offer,
         functions=[entry.spec.name for entry in registration.entries if entry.offered],
         routes=[str(route) for route in registration.routes if registration.in_service],
+        checks=[f"{one.spec.stage}: {one.spec.name}" for one in registration.checks if registration.in_service],
         services=_services(registration),
     )
 

@@ -203,7 +203,7 @@ class RunEndpoints:
         if record is None:
             raise not_found(run_id)
         create = self._request(record)
-        plan = await self._engine.planner.plan(create, ctx)
+        plan = await self._engine.plan(create, ctx)
         if (prompt := record.json.get("prompt")) is not None:  # its text is in the request that is kept
             plan.response.prompt = prompt
         if self._runs.limits.counts_bytes:

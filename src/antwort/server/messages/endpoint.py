@@ -133,7 +133,7 @@ class MessageEndpoints:
         if request.top_k is not None and "top_k" in (await self._engine.models.resolve(create.model)).route.parameters:
             create.extra_body = {"top_k": request.top_k}
         opening = partial(unless_left, scope, receive, self._stragglers) if create.tools else None
-        plan = await self._engine.planner.plan(create, ctx, opening=opening)
+        plan = await self._engine.plan(create, ctx, opening=opening)
         if self._limits.counts_bytes and plan.stored:
             await self._limits.check_room(ctx.tenant)
         return msgspec.structs.replace(plan, stop=request.stop_sequences) if request.stop_sequences else plan

@@ -606,6 +606,7 @@ _PROVIDER_OBJECT: JSON = {
     "offer": "always",
     "functions": ["roll"],
     "routes": ["GET /v1/dice/rolls"],
+    "checks": [],
     "services": [],
 }
 FUNCTIONS = (Example({"object": "list", "data": [_FUNCTION_OBJECT]}),)

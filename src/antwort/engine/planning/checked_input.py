@@ -1,0 +1,153 @@
+"""What a request brings is checked before anything else is made of it: nothing keeps what a check has masked."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from antwort.context import Context
+from antwort.engine.budget import Budget
+from antwort.engine.plan import ChildWork
+from antwort.engine.planning.planner import Planner
+from antwort.errors import BadRequestError
+from antwort.functions import Refuse
+from antwort.functions.checking import RegisteredCheck, checked_text
+from antwort.types import JSON
+from antwort.wire.client_tools import OUTPUTS
+from antwort.wire.requests import CreateResponse
+
+REFUSED = "[This text was refused: {}]"
+"""What is kept, and read by the model in later turns, in the place of a text that a check refuses."""
+_AT_ONCE = 8
+"""Texts of one request that are looked at at the same time."""
+_TRUSTED = frozenset({"system", "developer"})
+"""Roles whose messages are instructions: of the operator, or of whoever has written the client."""
+_APPROVAL = "mcp_approval_response"
+
+_Look = Callable[[str], Awaitable[str]]
+
+
+class InputChecks(msgspec.Struct, frozen=True, eq=False):
+    """Has the checks of providers look at all texts that requests bring.
+
+    These are the texts of messages and thoughts, those of assistants included, since a client can claim them, and the
+    outputs of tools that clients execute. Instructions, and what system and developer messages say, are the operator's
+    or those of whoever has written the client. Images and files are none of it.
+    """
+
+    _planner: Planner
+    _checks: Sequence[RegisteredCheck]
+
+    async def request(self, create: CreateResponse, ctx: Context) -> "CheckedRequest":
+        """Return a request whose texts were looked at, with the context of its plan, which counts what that costs."""
+        plan = self._planner.bare_plan(create, ctx)
+        look = _Looks(self._checks, plan.for_checks())
+        given = create.input
+        budget = plan.ctx.budget
+        try:
+            checked = await look(given) if isinstance(given, str) else await look.items(given or ())
+        finally:
+            if isinstance(budget, Budget):
+                await budget.close("over")  # what checks have begun ends with them
+        return CheckedRequest(replace(create, input=checked), ctx.with_(budget=budget), look.refused)
+
+    async def items(self, items: Sequence[JSON], ctx: Context) -> list[JSON]:
+        """Return items that are no request; BadRequestError if one is refused."""
+        plan = self._planner.bare_plan(CreateResponse(input=""), ctx)
+        look = _Looks(self._checks, plan.for_checks())
+        checked = await look.items(items)
+        if look.refused is not None:
+            raise refused_input(look.refused)
+        return checked
+
+    async def work(self, work: ChildWork) -> tuple[ChildWork, str | None]:
+        """Return what a sub-agent is to do as it is let through, and why it is not done, if that is so."""
+        look = _Looks(self._checks, work.parent.for_checks())
+        prompt = await look(work.task.prompt)
+        return replace(work, task=replace(work.task, prompt=prompt)), look.refused
+
+
+class CheckedRequest(msgspec.Struct, frozen=True):
+    """What the checks have made of a request."""
+
+    create: CreateResponse
+    ctx: Context
+    refused: str | None
+
+
+def refused_input(reason: str) -> BadRequestError:
+    """Return the error for an input that is refused where nobody could be told so in an answer."""
+    return BadRequestError(reason, param="input", code="content_refused")
+
+
+class _Looks:
+    """Looks at texts, a few at a time, and knows why one was refused."""
+
+    def __init__(self, checks: Sequence[RegisteredCheck], ctx: Context) -> None:
+        self._checks = checks
+        self._ctx = ctx
+        self._slots = asyncio.Semaphore(_AT_ONCE)
+        self.refused: str | None = None
+
+    async def __call__(self, text: str) -> str:
+        """Return what is let through of a text, or what is kept in its place."""
+        async with self._slots:
+            found = await checked_text(self._checks, text, self._ctx)
+        if not isinstance(found, Refuse):
+            return found
+        self.refused = self.refused or found.reason
+        return REFUSED.format(found.reason)
+
+    async def items(self, items: Sequence[JSON]) -> list[JSON]:
+        """Return items with their texts as they were let through."""
+        tasks = [asyncio.ensure_future(_item(item, self)) for item in items]
+        try:
+            return await asyncio.gather(*tasks)
+        except BaseException:
+            for task in tasks:
+                task.cancel()
+            raise
+
+
+async def _item(item: JSON, look: _Look) -> JSON:
+    kind = item.get("type") or "message"
+    if kind == "message" and item.get("role") not in _TRUSTED:
+        return await _with(item, "content", look)
+    if kind == _APPROVAL:
+        return await _with(item, "reason", look)
+    if isinstance(kind, str) and (kind in OUTPUTS or kind.endswith("_output")):
+        return await _with(item, "output", look)
+    if kind == "reasoning":
+        return await _with(await _with(item, "content", look), "summary", look)
+    return item
+
+
+async def _with(item: JSON, name: str, look: _Look) -> JSON:
+    """Return an item with the texts in one of its fields, which is a text or parts that have some."""
+    before = item.get(name)
+    after = await _texts(before, look)
+    return item if after is before else {**item, name: after}
+
+
+async def _texts(value: Any, look: _Look) -> Any:
+    if isinstance(value, str):
+        found = await look(value) if value else value
+        return value if found == value else found
+    if isinstance(value, list):
+        parts = [await _part(part, look) for part in value]
+        return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
+    return value
+
+
+async def _part(part: Any, look: _Look) -> Any:
+    """Return a part of content; of outputs of shells, those that have been written by programs."""
+    if not isinstance(part, Mapping):
+        return part
+    changed: JSON = {}
+    for name in ("text", "refusal", "stdout", "stderr"):
+        text = part.get(name)
+        if isinstance(text, str) and text and (found := await look(text)) != text:
+            changed[name] = found
+    return {**part, **changed} if changed else part
