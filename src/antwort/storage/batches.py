@@ -273,7 +273,7 @@ class Batches(Generic[B]):
         while more:
             page = await self._records.list(tenant, _LINE, parent=batch_id, limit=_ANSWERS, after=after, order="asc")
             for kept in page.data:
-                yield kept.value
+                yield _line_of(kept.value)
             more = page.has_more
             after = page.data[-1].id if page.data else None
 
@@ -283,6 +283,11 @@ class Batches(Generic[B]):
             for kept in page.data:
                 await self._records.delete(batch.tenant, _LINE, kept.id)
         await self._records.delete(batch.tenant, _OPEN, batch.id)
+
+
+def _line_of(value: JSON) -> JSON:
+    """Return what is kept of a line; at first it was only told whether it is fine."""
+    return value if "outcome" in value else {**value, "outcome": "succeeded" if value["fine"] else "errored"}
 
 
 # --- what is too old --------------------------------------------------------------------------------------------------
