@@ -151,7 +151,14 @@ def test_prune_deletes_what_is_older(cli: Cli, database_url: str, config: Write)
     assert json.loads(counted.stdout) == {
         "database": where,
         "dry_run": True,
-        "deleted": {"responses": 2, "events": 0, "conversations": 0, "traces": 0, "batches": 0},
+        "deleted": {
+            "responses": 2,
+            "events": 0,
+            "conversations": 0,
+            "traces": 0,
+            "batches": 0,
+            "chat_completions": 0,
+        },
     }
     result = cli("db", "prune", "--older-than", "30d", "--kind", "responses")
     assert (result.exit_code, result.stdout) == (0, f"Deleted 2 responses older than 30 days from {where}.\n")

@@ -152,7 +152,10 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
             "pool_size": 8,
             "reconnect": 10.0,
             "disk_reserve": 16777216,
-            "keep": {**dict.fromkeys(("responses", "events", "conversations", "traces", "batches")), "unstored": 600.0},
+            "keep": {
+                **dict.fromkeys(("responses", "events", "conversations", "traces", "batches", "chat_completions")),
+                "unstored": 600.0,
+            },
             "sweep": 3600.0,
             "files": None,
             "s3": None,

@@ -48,6 +48,7 @@ class Known:
     conversation: str
     item: str
     store: str
+    chat: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +169,9 @@ def bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
         "stream": True,
     }
     yield "POST", "/v1/chat/completions", chat
+    kept = {**chat, "stream": False, "store": True, "metadata": {"topic": "tea"}}
+    yield "POST", "/v1/chat/completions", kept
+    yield "POST", f"/v1/chat/completions/{known.chat}", {"metadata": {"topic": "tea"}}
     yield "POST", "/v1/completions", {"model": "chat", "prompt": ["Once", "upon"], "max_tokens": 3, "stream": False}
     said = create_bodies(known)[1]["input"]
     yield "POST", "/v1/decisions", {
@@ -290,6 +294,12 @@ def addresses(known: Known) -> Iterator[tuple[str, str, dict[str, str]]]:
     yield "GET", conversation, {}
     yield "GET", f"{conversation}/items", {**page, "after": known.item}
     yield "GET", f"{conversation}/items/{known.item}", {"include": "x"}
+    chat = f"/v1/chat/completions/{known.chat}"
+    listed = {**page, "after": known.chat, "model": "chat", "metadata[topic]": "tea"}
+    yield "GET", "/v1/chat/completions", listed
+    yield "GET", chat, {}
+    yield "GET", f"{chat}/messages", {**page, "after": f"{known.chat}-0"}
+    yield "DELETE", "/v1/chat/completions/chatcmpl-gone", {}
     yield "GET", "/v1/models", {}
     yield "GET", "/v1/models/chat", {}
     yield "GET", "/v1/functions", {"limit": "1"}
@@ -386,4 +396,6 @@ async def prepare(client: Client) -> Known:
     store = await make("/v1/vector_stores", b'{"name": "tea"}')
     points = b'{"points": [{"text": "Green tea", "file_id": "file_1", "filename": "tea.md"}]}'
     await make(f"/v1/vector_stores/{store['id']}/points", points)
-    return Known(response["id"], conversation["id"], items["data"][0]["id"], store["id"])
+    asked = b'{"model": "chat", "messages": [{"role": "user", "content": "Hello!"}], "store": true}'
+    chat = await make("/v1/chat/completions", asked)
+    return Known(response["id"], conversation["id"], items["data"][0]["id"], store["id"], chat["id"])

@@ -208,7 +208,8 @@ class Tape:
     def __init__(self, request: httpx2.Request, response: httpx2.Response) -> None:
         self.chunks: list[bytes] = []
         self._after = request.url.params.get("starting_after")
-        self._streamed = response.headers.get("content-type", "").startswith("text/event-stream")
+        is_stream = response.headers.get("content-type", "").startswith("text/event-stream")
+        self._streamed = is_stream and "/chat/" not in request.url.path
         is_response = request.method != "DELETE" and _RESPONSE.search(request.url.path) is not None
         self._wanted = is_response and response.status_code == 200
 

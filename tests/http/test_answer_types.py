@@ -18,6 +18,7 @@ from antwort.testing import Turn, fail, turn
 from antwort.types import JSON
 from antwort.web.routes import Route
 from antwort.wire.answers import InputTokens
+from antwort.wire.chat.stored import StoredCompletion, StoredCompletionList, StoredMessageList
 from antwort.wire.decisions import Decision
 from antwort.wire.messages.answers import MessageAnswer, MessageTokens
 from antwort.wire.messages.batches import MessageBatch
@@ -34,6 +35,13 @@ PASSED_ON = {
 UNTYPED = {"GET /metrics", "GET /openapi.json", "GET /v1/conversations/{conversation_id}/items/{item_id}", *PASSED_ON}
 UNTYPED |= {"POST /mcp", "GET /v1/messages/batches/{message_batch_id}/results"}
 """Texts, lines, this description, items of any type, what another protocol describes, and what is passed on."""
+CHATS = {
+    "GET /v1/chat/completions": StoredCompletionList,
+    "GET /v1/chat/completions/{completion_id}": StoredCompletion,
+    "GET /v1/chat/completions/{completion_id}/messages": StoredMessageList,
+    "POST /v1/chat/completions/{completion_id}": StoredCompletion,
+}
+"""What model servers and clients have written, with fields of their own beside those that are described."""
 
 
 class Session:
@@ -54,7 +62,7 @@ class Session:
         found = httpx.request(method, url, json=body, headers=self._headers, timeout=60)
         assert found.status_code == 200, found.text
         self.answers[operation] = found
-        read: JSON = found.json() if found.headers["content-type"] == "application/json" else {}
+        read: JSON = found.json() if found.headers["content-type"].startswith("application/json") else {}
         return read
 
     def ask_all(self) -> None:
@@ -102,6 +110,7 @@ class Session:
         self.ask_conversations(question)
         self.ask_prompts()
         self.ask_batches()
+        self.ask_chats()
 
     def ask_conversations(self, question: JSON) -> None:
         one = {"conversation_id": self.ask("POST /v1/conversations", {"metadata": {"a": "b"}})["id"]}
@@ -130,6 +139,16 @@ class Session:
             pass
         self.ask(f"GET {one}/results", **named)
         self.ask(f"DELETE {one}", **named)
+
+    def ask_chats(self) -> None:
+        every, one = "/v1/chat/completions", "/v1/chat/completions/{completion_id}"
+        asked = {"messages": [{"role": "user", "content": "Hi"}], "store": True}
+        kept_as = {"completion_id": self.ask(f"POST {every}", asked)["id"]}
+        self.ask(f"GET {every}")
+        self.ask(f"GET {one}", **kept_as)
+        self.ask(f"GET {one}/messages", **kept_as)
+        self.ask(f"POST {one}", {"metadata": {"a": "b"}}, **kept_as)
+        self.ask(f"DELETE {one}", **kept_as)
 
     def ask_prompts(self) -> None:
         prompt, one_prompt = {"template": "Be {{manner}}."}, "/v1/prompts/{prompt_id}"
@@ -176,8 +195,8 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(Route, "call", recorded)
     look = BatchRunner._look_at
     coded = turn(['{"q1": "', "yes", '"}'], logprobs=True)
-    steps: list[Turn | str] = [*["Hello."] * 3, coded, "Hello.", turn(error=fail(400, "No.")), "Hello."]
-    with served(tmp_path, steps, functions=[double]) as stage:
+    steps: list[Turn | str] = [*["Hello."] * 3, coded, "Hello.", turn(error=fail(400, "No.")), "Hello.", "Hello."]
+    with served(tmp_path, steps, over_http=True, functions=[double]) as stage:
         session = Session(stage)
         monkeypatch.setattr(BatchRunner, "_look_at", lambda *given: look(*given) if session.works else None)
         session.ask_all()
@@ -186,8 +205,11 @@ def test_every_answer_is_the_type_that_is_described(tmp_path: Path, monkeypatch:
         keys.ask_for_keys()
         session.answers |= keys.answers
     described = described_answers(session.answers["GET /openapi.json"].json())
-    assert described.keys() - PASSED_ON == session.answers.keys()
-    for operation in described.keys() - UNTYPED:
+    assert described.keys() - PASSED_ON == session.answers.keys() - PASSED_ON
+    for operation, described_kind in CHATS.items():
+        assert described_kind.__name__ == described[operation]
+        msgspec.json.decode(session.answers[operation].content, type=described_kind)
+    for operation in described.keys() - UNTYPED - CHATS.keys():
         result = returned.get(operation)
         kind = RAW[described[operation]] if result is None else type(result)
         assert issubclass(kind, msgspec.Struct), operation

@@ -29,7 +29,7 @@ NAMING = re.compile(r"(^|_)(id|ids|reference|conversation|container|environment|
 """Names of fields that may name a thing."""
 OWN = {
     "admin": {"path:key_id"},
-    "responses": {"path:response_id", "path:run_id"},
+    "responses": {"path:response_id", "path:run_id", "path:completion_id"},
     "runs": {"path:run_id"},
     "traces": {
         *("path:response_id", "path:trace_id", "query:group_id"),

@@ -29,6 +29,7 @@ from antwort.testing import RunningApp, ScriptedBackend, call, running, turn
 OPEN = {"GET /", "GET /v1", "GET /healthz", "GET /readyz", "GET /openapi.json"}
 """What needs no scope: probes for everybody, the description of the API for every credential."""
 SCOPES = {
+    "DELETE /v1/chat/completions/{completion_id}": {"responses:write"},
     "DELETE /v1/conversations/{conversation_id}": {"conversations:write"},
     "DELETE /v1/conversations/{conversation_id}/items/{item_id}": {"conversations:write"},
     "DELETE /v1/files/{file_id}": {"files:write"},
@@ -42,6 +43,9 @@ SCOPES = {
     "GET /v1/config": {"admin"},
     "GET /v1/batches": {"batches:read"},
     "GET /v1/batches/{batch_id}": {"batches:read"},
+    "GET /v1/chat/completions": {"responses:read"},
+    "GET /v1/chat/completions/{completion_id}": {"responses:read"},
+    "GET /v1/chat/completions/{completion_id}/messages": {"responses:read"},
     "GET /v1/conversations": {"conversations:read"},
     "GET /v1/conversations/{conversation_id}": {"conversations:read"},
     "GET /v1/conversations/{conversation_id}/items": {"conversations:read"},
@@ -81,6 +85,7 @@ SCOPES = {
     "POST /v1/batches": {"batches:write"},
     "POST /v1/batches/{batch_id}/cancel": {"batches:write"},
     "POST /v1/chat/completions": {"responses:write"},
+    "POST /v1/chat/completions/{completion_id}": {"responses:read", "responses:write"},
     "POST /v1/completions": {"responses:write"},
     "POST /v1/conversations": {"conversations:write"},
     "POST /v1/conversations/{conversation_id}": {"conversations:write"},

@@ -5,13 +5,16 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import Raw
 from tests.storage.samples import TENANT, entry, event, history, record
 
 from antwort.config import KeepConfig, StorageConfig
+from antwort.errors import NotFoundError
 from antwort.observability import Metrics
 from antwort.storage import ConversationRecord, Store, retention
 from antwort.storage.base import OWN_RECORDS, FileRecord
 from antwort.storage.batches import Batch, Batches, BatchOfMessages, BatchOwner, new_batch, new_batch_of_messages
+from antwort.storage.chat_completions import ChatCompletions, NewChat
 from antwort.storage.retention import Pruner, Sweeper, UnstoredSweeper, cutoffs
 from antwort.storage.sql import conversations
 from antwort.wire.client_traces import SentSpan, SentTrace
@@ -255,3 +258,40 @@ async def test_batches_that_are_over_are_deleted_with_what_they_have_kept_for_th
 
 def held(file: FileRecord, holder: str) -> FileRecord:
     return msgspec.structs.replace(file, part_of=holder)
+
+
+async def test_chat_completions_are_deleted_with_their_messages(store: Store) -> None:
+    chats = ChatCompletions(store.records(OWN_RECORDS))
+    for tenant in ("a", "b"):
+        await chats.keep(tenant, NewChat(f"chatcmpl-{tenant}", ["m"], {}, Raw(b'{"id":1}'), Raw(b"[]")))
+    pruner, later = Pruner(store), int(time.time()) + 10
+    assert await pruner.prune({"chat_completions": later - 1000}) == {"chat_completions": 0}
+    assert await pruner.prune({"chat_completions": later}, dry_run=True) == {"chat_completions": 2}
+    assert await pruner.prune({"chat_completions": later}) == {"chat_completions": 2}
+    assert (await chats.page("a", limit=1, after=None, order="asc", model=None, metadata={})).data == []
+    assert await store.records(OWN_RECORDS).count("a", "chat_messages") == 0
+
+
+async def test_what_a_crash_has_left_of_a_chat_completion_is_not_there_and_is_deleted(store: Store) -> None:
+    records = store.records(OWN_RECORDS)
+    chats = ChatCompletions(records)
+    await chats.keep("a", NewChat("chatcmpl-a", ["m"], {}, Raw(b'{"id":1}'), Raw(b"[]")))
+    await records.delete("a", "chat_answer", "chatcmpl-a")
+    with pytest.raises(NotFoundError):
+        await chats.get("a", "chatcmpl-a")
+    with pytest.raises(NotFoundError):
+        await chats.update("a", "chatcmpl-a", {})
+    assert (await chats.page("a", limit=1, after=None, order="asc", model=None, metadata={})).data == []
+    assert await Pruner(store).prune({"chat_completions": int(time.time()) + 10}) == {"chat_completions": 0}
+    assert await records.count("a", "chat_completion") == 0
+
+
+async def test_a_page_of_large_chat_completions_is_shorter(store: Store) -> None:
+    chats = ChatCompletions(store.records(OWN_RECORDS))
+    text = b"x" * 3_000_000
+    for number in range(4):
+        await chats.keep("a", NewChat(f"c{number}", ["m"], {}, Raw(b'{"id":"%s"}' % text), Raw(b"[]")))
+    first = await chats.page("a", limit=100, after=None, order="asc", model=None, metadata={})
+    assert (len(first.data), first.has_more) == (2, True)
+    rest = await chats.page("a", limit=100, after="c1", order="asc", model="m", metadata={})
+    assert (len(rest.data), rest.has_more) == (2, False)

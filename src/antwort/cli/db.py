@@ -121,7 +121,8 @@ def _counts_with_ages(counts: dict[str, int], ages: dict[str, float]) -> str:
 
 def _counts(counts: dict[str, int]) -> str:
     one = {kind: kind.removesuffix("s") for kind in counts} | {"batches": "batch"}
-    return ", ".join(f"{count:,} {one[kind] if count == 1 else kind}" for kind, count in counts.items())
+    named = ((count, one[kind] if count == 1 else kind) for kind, count in counts.items())
+    return ", ".join(f"{count:,} {kind.replace('_', ' ')}" for count, kind in named)
 
 
 async def _prune(config: Config, before: dict[str, int], *, dry_run: bool) -> dict[str, int]:

@@ -353,6 +353,10 @@ class KeepConfig(Settings):
         default=None,
         description="Age at which batches that are over are deleted, such as 30d; for ever if not given.",
     )
+    chat_completions: Age | None = Field(
+        default=None,
+        description="Age at which stored chat completions are deleted, such as 30d; for ever if not given.",
+    )
     unstored: Duration = Field(
         default=600.0,
         description="Time after its end at which a background response with `store: false` is deleted, such as 10m.",

@@ -28,6 +28,8 @@ from antwort.server.api.run_stories import RunReader
 from antwort.server.api.runs import RunEndpoints
 from antwort.server.api.traces import TraceEndpoints
 from antwort.server.batches import BatchRunner
+from antwort.server.chat.keeping import ChatKeeper
+from antwort.server.chat.stored import StoredCompletionEndpoints
 from antwort.server.console import ConsolePages
 from antwort.server.decisions.endpoint import DecisionEndpoint
 from antwort.server.gate import AllowedHosts, AllowedPages, BodyBudget, BodyLimit, RequestGate, RequestGuards
@@ -41,6 +43,8 @@ from antwort.server.observation import Observation, Refusals, TraceMiddleware
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.server.router import Router
 from antwort.server.sockets.websocket import HandshakeGuards, WebSockets
+from antwort.storage.base import OWN_RECORDS
+from antwort.storage.chat_completions import ChatCompletions
 from antwort.web.routes import AsgiRoute, Route
 
 
@@ -110,6 +114,7 @@ def build_asgi(parts: Parts) -> ASGIApp:
 def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     """Return the routes of the API, but for those of the server itself."""
     engine, reader = parts.engine, RunReader(parts.engine, parts.redactor)
+    chats = ChatCompletions(engine.store.records(OWN_RECORDS))
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *MessageEndpoints(engine, parts.runs).routes(),
@@ -135,8 +140,10 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
             engine.large_work,
             engine.check_url,
             max_values=parts.config.server.max_values,
+            keeper=ChatKeeper(chats, parts.runs.limits, engine.large_work),
             deadline=parts.config.engine.deadline,
         ).routes(),
+        *StoredCompletionEndpoints(chats, engine.large_work).routes(),
     ]
 
 

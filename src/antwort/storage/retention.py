@@ -18,11 +18,12 @@ from antwort.errors import ConflictError
 from antwort.observability import Metrics
 from antwort.storage.base import OWN_RECORDS, OldResponse, StoreUnavailableError
 from antwort.storage.batches import OldBatches
+from antwort.storage.chat_completions import ChatCompletions
 from antwort.storage.sql.store import Store
 
 logger = logging.getLogger(__name__)
 
-KINDS = ("responses", "events", "conversations", "traces", "batches")
+KINDS = ("responses", "events", "conversations", "traces", "batches", "chat_completions")
 VALUES = "values"
 """What goes with a run or a conversation, and has no age of its own."""
 SLICE = 200
@@ -59,13 +60,14 @@ class Pruner:
     """Deletes what is older than a moment, of all tenants.
 
     Responses and events are as old as the response, conversations as their last use, traces that clients have sent as
-    what came of them first, batches as they are. A background response or a batch that is not over is left alone,
-    however old. Those that continue a deleted response continue what came before it.
+    what came of them first, batches as they are, chat completions as their keeping. A background response or a batch
+    that is not over is left alone, however old. Those that continue a deleted response continue what came before it.
     """
 
     def __init__(self, store: Store, *, pause: float = 0.0, progress: Callable[[Pruned], None] | None = None) -> None:
         self._store = store
         self._retention = store.retention
+        self._chats = ChatCompletions(store.records(OWN_RECORDS))
         self._pause = pause
         self._progress = progress
         self._dropped_until = 0
@@ -84,6 +86,8 @@ class Pruner:
             await self._traces(before["traces"], counts, dry_run=dry_run)
         if "batches" in before:
             await self._batches(before["batches"], counts, dry_run=dry_run)
+        if "chat_completions" in before:
+            await self._chat_completions(before["chat_completions"], counts, dry_run=dry_run)
         return counts
 
     async def forget_deleted(self) -> None:
@@ -177,6 +181,20 @@ class Pruner:
                 counts["batches"] += sum([await batches.delete(kept) for kept in group])
         if not dry_run:
             await batches.forget_keys(before)
+
+    async def _chat_completions(self, before: int, counts: Pruned, *, dry_run: bool) -> None:
+        chats, last = self._chats, 0
+        while found := await chats.walk(last, SLICE):
+            last = found[-1].number
+            old = [each for each in found if each.created_at < before]
+            if dry_run:
+                counts["chat_completions"] += len(old)
+                continue
+            async for group in self._groups(old, counts):
+                deletions = (chats.delete(each.tenant, each.id) for each in group)
+                counts["chat_completions"] += sum(await asyncio.gather(*deletions))
+            if len(old) < len(found):
+                return
 
     async def _slices(self, before: int, after: int = 0) -> AsyncIterator[Sequence[OldResponse]]:
         """Yield responses in the order in which they were stored, until they are all too young."""
@@ -288,6 +306,6 @@ class Sweeper(RegularSweep):
         for kind, count in counts.items():
             self._deleted.labels(kind).inc(count)
         if any(counts.values()):
-            summary = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+            summary = ", ".join(f"{count} {kind.replace('_', ' ')}" for kind, count in counts.items() if count)
             logger.info("deleted what was too old (storage.keep): %s", summary)
         return counts

@@ -133,9 +133,19 @@ class QueryParameter(Struct, frozen=True):
     default: Any
     repeated: bool
     """Whether it takes a list: `?tag=a&tag=b`, or `?tag[]=a&tag[]=b` as some clients write it."""
+    pairs: bool = False
+    """Whether it takes texts by names: `?about[kind]=a&about[year]=b`."""
+
+    def is_named(self, name: str) -> bool:
+        """Tell whether a name in a query is one of its own."""
+        if self.pairs:
+            return name.startswith(f"{self.name}[") and name.endswith("]")
+        return name == self.name or (self.repeated and name == f"{self.name}[]")
 
     def read(self, request: Request) -> Any:
         """Return the value of a request; BadRequestError if it does not fit."""
+        if self.pairs:
+            return self._read_pairs(request)
         given = [*request.query_params.getlist(self.name), *request.query_params.getlist(f"{self.name}[]")]
         if not given:
             if self.required:
@@ -143,12 +153,21 @@ class QueryParameter(Struct, frozen=True):
             return self.default
         return _checked(self.adapter.validate_python, given if self.repeated else given[-1], self.name)
 
+    def _read_pairs(self, request: Request) -> Any:
+        found = {
+            name[len(self.name) + 1 : -1]: text for name, text in request.query_params.items() if self.is_named(name)
+        }
+        if not found:
+            if self.required:
+                raise missing_parameter(self.name)
+            return self.default
+        return _checked(self.adapter.validate_python, found, self.name)
+
 
 def check_query(request: Request, known: Collection[QueryParameter]) -> None:
     """Raise BadRequestError if the query has a parameter that nobody reads."""
-    names = {name for one in known for name in ((one.name, f"{one.name}[]") if one.repeated else (one.name,))}
     for name in request.query_params:
-        if name not in names and name not in _OF_SDKS:
+        if name not in _OF_SDKS and not any(one.is_named(name) for one in known):
             raise unknown_parameter(name, [one.name for one in known])
 
 
@@ -169,9 +188,16 @@ def query_parameter(parameter: inspect.Parameter, hint: Any, description: str = 
     except Exception as error:  # whatever pydantic, or an author's own type, makes of a type it cannot read
         raise DefinitionError(f"its type has no JSON Schema ({type(error).__name__})") from error
     kinds = set(_kinds(schema, schema.get("$defs", {})))
-    if "object" in kinds:
-        raise DefinitionError("a query has no objects; take a number, a text, a choice or a list of them")
-    return QueryParameter(name, adapter, required, None if required else default, repeated="array" in kinds)
+    pairs = "object" in kinds
+    if pairs and not _has_texts(schema):
+        raise DefinitionError("a query has no objects but texts by names; take these, a number, a text, or a list")
+    return QueryParameter(name, adapter, required, None if required else default, "array" in kinds, pairs)
+
+
+def _has_texts(schema: dict[str, Any]) -> bool:
+    """Tell whether all objects of a schema are texts by names."""
+    choices = [choice for choice in schema.get("anyOf", (schema,)) if choice.get("type") != "null"]
+    return all(choice.get("additionalProperties") == {"type": "string"} for choice in choices)
 
 
 def _kinds(schema: dict[str, Any], definitions: dict[str, Any]) -> Sequence[str]:
@@ -206,8 +232,9 @@ async def read_model(request: Request, model: type[BaseModel]) -> BaseModel:
         raise _unfit(error, raw, model) from None
 
 
-def _checked(validate: Read, value: str | list[str], name: str) -> Any:
-    if any("\0" in part for part in value):  # no id and no choice has one, and some databases cannot be asked for it
+def _checked(validate: Read, value: str | list[str] | dict[str, str], name: str) -> Any:
+    parts = [*value, *value.values()] if isinstance(value, dict) else value
+    if any("\0" in part for part in parts):  # no id and no choice has one, and some databases cannot be asked for it
         raise BadRequestError(f"{name}: NUL characters are not possible.", param=name, code="invalid_value")
     try:
         return validate(value)

@@ -135,6 +135,7 @@ class MultiAgent(Struct, forbid_unknown_fields=True):
 
 S = TypeVar("S", bound=Struct)
 Key = Annotated[str, Meta(max_length=64)]
+Metadata = Annotated[dict[Key, Annotated[str, Meta(max_length=512)] | None], Meta(max_length=16)]
 
 _MODEL = Meta(description="The model to ask; the default model if it is left out.")
 _INPUT = Meta(description="A text, or a list of items.")
@@ -168,7 +169,7 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
         bool | None, Meta(description="Whether the model may call several tools in one turn.")
     ] = None
     metadata: Annotated[
-        Annotated[dict[Key, Annotated[str, Meta(max_length=512)] | None], Meta(max_length=16)] | None,
+        Metadata | None,
         Meta(description="Up to 16 pairs of text of your own, returned with the response; null leaves one out."),
     ] = None
     text: Annotated[
@@ -289,6 +290,10 @@ class ChatRequest(Struct, kw_only=True):
     messages: Annotated[list[JSON], Meta(description="What was said so far.")]
     model: Annotated[str | None, _MODEL] = None
     stream: Annotated[bool | None, Meta(description="Whether to answer with server-sent events.")] = None
+    store: Annotated[
+        bool | None, Meta(description="Whether the completion is kept, so that it can be fetched and listed.")
+    ] = None
+    metadata: Annotated[Metadata | None, Meta(description="With `store`, up to 16 pairs of text to find it by.")] = None
 
 
 class CompletionRequest(Struct, kw_only=True):

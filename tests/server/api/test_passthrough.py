@@ -39,6 +39,7 @@ from antwort.context import Context
 from antwort.observability import Metrics, NoTracer
 from antwort.server.api import passthrough
 from antwort.server.api.passthrough import Forwarded, Passthrough, read_forwarded
+from antwort.server.chat.keeping import ChatKeeper
 from antwort.testing import Gate, RunningApp, ScriptedBackend, ScriptServer, call, fail, running, turn
 from antwort.web.requests import CONTEXT
 
@@ -619,7 +620,8 @@ def test_a_client_that_leaves_before_the_answer_aborts_it_too(tmp_path: Path) ->
 async def test_a_client_that_does_not_read_pauses_the_reading_of_the_server() -> None:
     reply = _Endless()
     route = ModelRoute(ScriptedBackend([]), transport=cast("Transport", _Always(reply)))
-    endpoints = Passthrough(ModelRouter([route]), Metrics("0"), NoTracer(), LargeWork(), max_values=1000)
+    keeper = cast("ChatKeeper", None)
+    endpoints = Passthrough(ModelRouter([route]), Metrics("0"), NoTracer(), LargeWork(), max_values=1000, keeper=keeper)
     sent = 0
     full, left = asyncio.Event(), asyncio.Event()
     incoming: list[Message] = [{"type": "http.request", "body": json.dumps(CHAT).encode()}]

@@ -1,4 +1,7 @@
-"""What is passed through to the model server that has the model: chats, texts, embeddings, moderations, images."""
+"""What is passed through to the model server that has the model: chats, texts, embeddings, moderations, images.
+
+A chat completion is kept on its way, if its request wants that.
+"""
 
 import asyncio
 import json
@@ -16,6 +19,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from antwort.backends import ModelRouter, ModelTarget, Reply, Transport
 from antwort.backends.errors import DEADLINE, reply_error
+from antwort.backends.http.sse import EventSplitter
 from antwort.concurrency.deadline import Stragglers
 from antwort.concurrency.large_work import LargeWork
 from antwort.context.context import RESPONSES_WRITE
@@ -24,7 +28,8 @@ from antwort.errors import APIError, BadRequestError, GatewayTimeoutError
 from antwort.lazy_imports import compiled_on_use
 from antwort.observability import Metrics, Tracer
 from antwort.server.api.description import examples
-from antwort.server.http.sse import while_connected
+from antwort.server.chat.keeping import ChatChunks, ChatKeeper, ChatKeeping
+from antwort.server.http.sse import DONE, LIFE_SIGN, while_connected
 from antwort.types import JSON
 from antwort.web.requests import authenticated, check_values, named_headers, read_body, require_json
 from antwort.web.routes import AsgiRoute
@@ -287,7 +292,7 @@ _PASSED = ("content-type", "retry-after", "retry-after-ms")
 _OF_THE_CLIENT = frozenset({400, 404, 413, 422, 429})
 """Errors that tell the client something about its own request."""
 
-_EMBEDDINGS = "/embeddings"
+_EMBEDDINGS, _CHAT = "/embeddings", "/chat/completions"
 _encode = msgspec.json.encode
 
 
@@ -303,9 +308,11 @@ class Passthrough:
         check_url: CheckUrl | None = None,
         *,
         max_values: int,
+        keeper: ChatKeeper,
         deadline: float | None = None,
     ) -> None:
         self._router = router
+        self._keeper = keeper
         self._deadline = deadline
         self._tracer = tracer
         self._large_work = large_work
@@ -369,8 +376,12 @@ class Passthrough:
         await self._pass_and_count("/images/generations", scope, receive, send)
 
     async def chat_completions(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Complete a chat on the server that has the model; request and answer are passed on as they are."""
-        await self._pass_and_count("/chat/completions", scope, receive, send)
+        """Complete a chat on the server that has the model; request and answer are passed on as they are.
+
+        With `store`, the completion is kept with its `metadata`, of both of which the server is not told, and has an id
+        of this server. What breaks off, or is left by its client, is not kept.
+        """
+        await self._pass_and_count(_CHAT, scope, receive, send)
 
     async def completions(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Complete a text on the server that has the model; request and answer are passed on as they are."""
@@ -409,7 +420,8 @@ class Passthrough:
         transport = _transport(target, path)
         if self._check_url is not None:
             await check_links(read.links, self._check_url)
-        if target.model != asked:
+        keeping = await self._keeping(fields, asked or target.model, tenant) if path == _CHAT else None
+        if keeping is not None or target.model != asked:
             fields["model"] = msgspec.Raw(_encode(target.model))
             body = _encode(fields)
         sent, headers = bytes(body), self._tracer.headers()
@@ -425,7 +437,7 @@ class Passthrough:
                         limit.reschedule(None)  # a stream unasked for: from here on, its pauses are limited
                         reply.limit_silence(transport.timeouts.chunk)
                     echoed = asked if path == _EMBEDDINGS and target.model != asked else None
-                    await _answer(reply, target, transport, send, echoed)
+                    await _answer(reply, target, transport, send, model=echoed, keeping=keeping)
                 finally:
                     # Whatever was not read is not wanted: the server must stop working on it.
                     reply.abort()
@@ -438,17 +450,32 @@ class Passthrough:
                 code=DEADLINE,
             ) from None
 
+    async def _keeping(self, fields: Fields, model: str, tenant: str) -> ChatKeeping | None:
+        """Return what keeps the answer of a request that wants it so, and take out of it what says so."""
+        return await self._keeper.begin(fields, model, tenant) if _is_true(fields.get("store")) else None
+
 
 async def _answer(
-    reply: Reply, target: ModelTarget, transport: Transport, send: Send, model: str | None = None
+    reply: Reply,
+    target: ModelTarget,
+    transport: Transport,
+    send: Send,
+    *,
+    model: str | None = None,
+    keeping: ChatKeeping | None = None,
 ) -> None:
-    """Pass an answer on; one that came as a whole may be given the name by which the client knows the model."""
+    """Pass an answer on; one that came as a whole may be given the name by which the client knows the model.
+
+    One that is kept is so before the client has the end of it.
+    """
     if reply.status >= 300:
         await _pass_error(reply, target, transport, send)
     elif _kind(reply) == EVENTS:
-        await _pass_events(reply, transport, send)
+        await _pass_events(reply, transport, send, keeping)
     else:
         body = await reply.read()
+        if keeping is not None:
+            body = await keeping.whole(body)
         await _send_whole(send, reply, body if model is None else _renamed(body, model))
 
 
@@ -522,13 +549,15 @@ async def _send_whole(send: Send, reply: Reply, body: bytes) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-async def _pass_events(reply: Reply, transport: Transport, send: Send) -> None:
+async def _pass_events(reply: Reply, transport: Transport, send: Send, keeping: ChatKeeping | None = None) -> None:
     """Pass on bytes as they arrive; a client that does not read stops the reading of the server."""
     headers = [*_headers(reply), (b"cache-control", b"no-cache"), (b"x-accel-buffering", b"no")]
     await send({"type": "http.response.start", "status": reply.status, "headers": headers})
     try:
         data = await reply.chunk()
         reply.limit_silence(transport.timeouts.chunk)
+        if keeping is not None:
+            data = await _pass_kept(data, reply, transport, send, keeping)
         while data:
             await send({"type": "http.response.body", "body": data, "more_body": True})
             data = await reply.chunk()
@@ -537,3 +566,18 @@ async def _pass_events(reply: Reply, transport: Transport, send: Send) -> None:
         logger.warning("a stream that was passed through broke off: %s", error.message)
         data = b"\n\ndata: " + _encode(error.envelope()) + b"\n\n"
     await send({"type": "http.response.body", "body": data})
+
+
+async def _pass_kept(data: bytes, reply: Reply, transport: Transport, send: Send, keeping: ChatKeeping) -> bytes:
+    """Pass on the chunks of a completion that is kept; its end, which is returned, comes when it is."""
+    chunks, splitter = ChatChunks(keeping.id), EventSplitter(transport.limits)
+    while data:
+        body = chunks.frames(splitter.feed(data)) or LIFE_SIGN
+        await send({"type": "http.response.body", "body": body, "more_body": True})
+        if chunks.is_over:
+            break
+        data = await reply.chunk()
+    if rest := chunks.frames(splitter.end()):
+        await send({"type": "http.response.body", "body": rest, "more_body": True})
+    await keeping.assembled(chunks)
+    return DONE if chunks.is_over else b""

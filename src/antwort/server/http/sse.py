@@ -19,6 +19,7 @@ from antwort.web.requests import EXCHANGE
 
 T = TypeVar("T")
 DONE = b"data: [DONE]\n\n"
+LIFE_SIGN = b": keep-alive\n\n"
 HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
     (b"cache-control", b"no-cache"),
@@ -57,7 +58,7 @@ class EventStream:
 
     end_mark = DONE
     """What stands at the end."""
-    life_sign = b": keep-alive\n\n"
+    life_sign = LIFE_SIGN
     """What is written when there is nothing to say."""
 
     def __init__(self, send: Send, exchange: Exchange | None = None) -> None:

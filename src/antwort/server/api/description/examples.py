@@ -455,16 +455,23 @@ DELETE_MESSAGE_BATCH = (
     Example({"id": _MESSAGE_BATCH["id"], "type": "message_batch_deleted"}, parameters=_OF_MESSAGES),
 )
 MESSAGE_RESULTS = (Example({"custom_id": "night-0", "result": {"type": "canceled"}}, parameters=_OF_MESSAGES),)
+_CHAT: JSON = {
+    "id": "chatcmpl-064e3b",
+    "object": "chat.completion",
+    "created": _TIME,
+    "model": "qwen3",
+    "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}],
+    "usage": {"prompt_tokens": 9, "completion_tokens": 2, "total_tokens": 11},
+}
+_OF_CHAT = {"completion_id": _CHAT["id"]}
+_KEPT_CHAT: JSON = {**_CHAT, "metadata": {"topic": "greetings"}}
+_CHAT_MESSAGE: JSON = {"id": f"{_CHAT['id']}-0", **_ASK, "content_parts": None}
 CHAT = (
+    Example(_CHAT, body={"model": "qwen3", "messages": [_ASK]}),
     Example(
-        {
-            "id": "chatcmpl-1",
-            "object": "chat.completion",
-            "created": _TIME,
-            "model": "qwen3",
-            "choices": [{"index": 0, "message": {"role": "assistant", "content": "Hello!"}, "finish_reason": "stop"}],
-        },
-        body={"model": "qwen3", "messages": [_ASK]},
+        _KEPT_CHAT,
+        body={"model": "qwen3", "messages": [_ASK], "store": True, "metadata": {"topic": "greetings"}},
+        summary="One that is kept",
     ),
 )
 DECISIONS = (
@@ -523,6 +530,13 @@ DECISIONS = (
         },
     ),
 )
+LIST_CHATS = (
+    Example(_page(_KEPT_CHAT), parameters={"limit": 20, "model": "qwen3", "metadata": {"topic": "greetings"}}),
+)
+RETRIEVE_CHAT = (Example(_KEPT_CHAT, parameters=_OF_CHAT),)
+CHAT_MESSAGES = (Example(_page(_CHAT_MESSAGE), parameters={**_OF_CHAT, "limit": 20}),)
+UPDATE_CHAT = (Example(_KEPT_CHAT, body={"metadata": {"topic": "greetings"}}, parameters=_OF_CHAT),)
+DELETE_CHAT = (Example({"id": _CHAT["id"], "object": "chat.completion.deleted", "deleted": True}, parameters=_OF_CHAT),)
 COMPLETION = (
     Example(
         {

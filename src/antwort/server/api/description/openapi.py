@@ -408,6 +408,7 @@ class _Operation(Struct, frozen=True):
             yield {
                 "name": parameter.name,
                 "in": "query",
+                **({"style": "deepObject", "explode": True} if parameter.pairs else {}),
                 **_described(description),
                 **required,
                 "schema": _without_null(schema),

@@ -1,0 +1,1 @@
+"""Chat completions: those that are kept, and those that the engine makes."""

@@ -1,0 +1,1 @@
+"""Chat completions: requests, answers, and those that are kept."""
