@@ -389,6 +389,7 @@ def test_who_thinks_is_not_told_how_to_choose_words() -> None:
     body = sent(a_request(effort="low", temperature=0.2, top_p=0.3))
     assert not {"temperature", "top_p"} & body.keys()
     assert sent(a_request(effort="low", top_p=0.99))["top_p"] == 0.99
+    assert "top_k" not in sent(a_request(effort="low", extra={"top_k": 3}))
 
 
 @pytest.mark.parametrize(("items", "thinks"), [((), False), ((thought(),), True)])

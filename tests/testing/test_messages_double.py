@@ -68,6 +68,7 @@ REFUSED: list[tuple[JSON, str]] = [
     (body(thinking={"type": "enabled", "budget_tokens": 10}), "1024"),
     (body(thinking={"type": "enabled", "budget_tokens": 2000}), "greater than"),
     (body(thinking=THINK, temperature=0.5), "temperature"),
+    (body(thinking=THINK, top_k=3), "top_k"),
     (body(thinking=THINK, tools=[ADD], tool_choice={"type": "any"}), "forces tool use"),
     (body(tools=[{**ADD, "name": "a.b"}]), "pattern"),
     (body(tools=[{"name": "add", "input_schema": {}}]), "input_schema.type"),

@@ -290,6 +290,7 @@ def _check_sampling(body: Mapping[str, Any]) -> None:
     if kind == "disabled":
         return
     _demand(temperature in {None, 1}, "`temperature` may only be set to 1 when thinking is enabled.")
+    _demand("top_k" not in body, "`top_k` must be unset when thinking is enabled.")
     _demand(top_p is None or top_p >= 0.95, "`top_p` must be greater than or equal to 0.95 when thinking is enabled.")
     choice = (body.get("tool_choice") or {}).get("type")
     _demand(choice not in {"any", "tool"}, "Thinking may not be enabled when tool_choice forces tool use.")

@@ -57,7 +57,11 @@ def messages_body(request: ModelRequest, shape: MessagesShape, traits: ModelTrai
         body["service_tier"] = "auto" if request.service_tier == "auto" else "standard_only"
     if shape.mark is not None:
         _mark(body, shape.mark)
-    return with_extra(body, extra, request.extra) if extra or request.extra else body
+    if extra or request.extra:
+        body = with_extra(body, extra, request.extra)
+        if measure.thinks:
+            body.pop("top_k", None)  # as the temperature, which nobody can choose who thinks
+    return body
 
 
 def count_body(request: ModelRequest, shape: MessagesShape, traits: ModelTraits) -> JSON:
