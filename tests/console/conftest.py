@@ -32,7 +32,7 @@ def _own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTWORT_NO_PROBE", "1")
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     expect.set_options(timeout=PATIENCE)
     with sync_playwright() as playwright:
@@ -41,7 +41,7 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="module")
 def usual_tab(browser: Browser) -> Iterator[Page]:
     """The tab of the first console of each test: to make one takes as long as most of them.
 
@@ -78,7 +78,7 @@ def desk(browser: Browser, usual_tab: Page) -> Iterator[Callable[..., Desk]]:
 
 @contextlib.contextmanager
 def _new_tab(browser: Browser, **options: Any) -> Iterator[Page]:
-    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, **options})
+    context = browser.new_context(**{"viewport": {"width": 1200, "height": 800}, "reduced_motion": "reduce", **options})
     context.set_default_timeout(PATIENCE)
     yield context.new_page()
     context.close()

@@ -10,9 +10,12 @@ import pytest
 from openai.types.beta import BetaResponseOutputItemDoneEvent, BetaResponseTextDeltaEvent
 from tests.http.sdk import Served, done, served
 from tests.http.sockets import socket
+from tests.support.postgres import on_one_store
 
 from antwort.testing import Gate, LintedStream, Turn, call, fail, lint_stream, turn
 from antwort.types import JSON
+
+pytestmark = on_one_store()
 
 SHOWN = {"antwort-show-agents": "1"}
 TOOLS: Any = [{"type": "function", "name": name} for name in ("spawn_agent", "spawn_many", "calculate")]

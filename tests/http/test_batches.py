@@ -15,6 +15,7 @@ import pytest
 from openai import BadRequestError, ConflictError, NotFoundError, OpenAI, PermissionDeniedError
 from openai.types import Batch
 from tests.http.sdk import Served, served
+from tests.support.postgres import on_one_store
 from typing_extensions import override
 
 from antwort.auth import Chain, KeyFile
@@ -101,6 +102,7 @@ def test_what_fails_is_in_a_file_of_its_own(tmp_path: Path) -> None:
         assert failed["response"]["body"]["error"]["code"] == "previous_response_not_found"
 
 
+@on_one_store()
 @pytest.mark.parametrize(
     ("bad", "code", "param"),
     [

@@ -10,12 +10,15 @@ from typing import Any
 
 import pytest
 from tests.http.sdk import Served, create, served
+from tests.support.postgres import on_one_store
 from typing_extensions import override
 
 from antwort.provider import Context, HostedCall, HostedTool, Image, ItemEnd, ItemEvent, Provider, ToolResult, function
 from antwort.testing import call, turn
 from antwort.testing.script_server import point
 from antwort.types import JSON
+
+pytestmark = on_one_store()
 
 PIXEL = point("red")
 URL = f"data:image/png;base64,{base64.b64encode(PIXEL).decode()}"

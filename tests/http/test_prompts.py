@@ -9,6 +9,7 @@ import httpx
 import pytest
 from openai import BadRequestError, NotFoundError
 from tests.http.sdk import Served, create, served
+from tests.support.postgres import on_one_store
 
 from antwort.testing import Turn, fail, turn
 from antwort.types import JSON
@@ -133,6 +134,7 @@ def test_a_prompt_that_is_not_there_is_told(tmp_path: Path, asked: Any, message:
         }
 
 
+@on_one_store()
 @pytest.mark.parametrize(
     ("variables", "param"),
     [
@@ -241,6 +243,7 @@ def test_prompts_of_the_configuration_are_there_for_all_and_stay_as_they_are(tmp
             assert refused == "Prompt 'support' is one of the configuration of this server: change it there."
 
 
+@on_one_store()
 @pytest.mark.parametrize(
     ("body", "message"),
     [

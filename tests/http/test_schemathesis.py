@@ -32,7 +32,7 @@ from antwort.testing import running
 Operation: TypeAlias = APIOperation[Any, Any, Any, Any]
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
-CASES = 10_000 if FULL else 600
+CASES = 10_000 if FULL else 400
 DATABASES = 2  # conftest.py runs every test here on each
 SHARDS = 2 if FULL else 1  # each has much to prepare
 SHARE = CASES // (DATABASES * SHARDS)

@@ -77,11 +77,11 @@ async def one_request(state: Server, reader: asyncio.StreamReader) -> None:
 
 
 async def read_all(reply: Http1Connection) -> bytes:
-    body = b""
+    body = bytearray()
     while part := await reply.chunk():
         body += part
     reply.abort()
-    return body
+    return bytes(body)
 
 
 async def exchange(client: Http1Client, *, silence: float = 20) -> bytes:

@@ -16,7 +16,7 @@ from tests.runs.steady_model import steady_model
 from antwort.types import JSON
 
 FULL = "ANTWORT_TEST_FULL" in os.environ
-LINES = 10_000 if FULL else 400
+LINES = 10_000 if FULL else 240
 MESSAGES = 10_000 if FULL else 100
 KILLS = 10 if FULL else 2
 SECTIONS: JSON = {"engine": {"takeover_after": 0.5, "parallel_batch_requests": 16}}

@@ -10,9 +10,12 @@ from tests.http import sdk
 from tests.http.sdk import CLIENT_TOOL, Served, done, served
 from tests.http.sockets import socket
 from tests.specs.open_responses import DEFAULTS, NULLABLE, ask, called_back, post, said
+from tests.support.postgres import on_one_store
 
 from antwort.testing import Gate, LintError, Turn, call, fail, lint_response, turn
 from antwort.types import JSON
+
+pytestmark = on_one_store()
 
 SNAPSHOTS = {"response.created", "response.queued", "response.in_progress"}
 TERMINAL = {"response.completed", "response.failed", "response.incomplete"}

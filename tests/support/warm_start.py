@@ -2,6 +2,9 @@
 
 Hundreds of tests start a real server. What is forked here goes on as `python -m antwort` does: with its own arguments,
 folder, environment, streams and signals, as a child of whoever started it. `started_cold` is for tests of the start.
+
+So does the process of the embedded vector database, which every app with file search starts: of another such process,
+since it imports little of antwort.
 """
 
 import atexit
@@ -12,21 +15,24 @@ import gc
 import importlib
 import json
 import os
+import runpy
+import select
 import signal
 import socket
 import subprocess
 import sys
 import sysconfig
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
-_PR_SET_CHILD_SUBREAPER = 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _SCRIPT = Path(sysconfig.get_path("scripts")) / "antwort"
 _OURS = ([sys.executable, "-m", "antwort"], [sys.executable, str(_SCRIPT)], [str(_SCRIPT)])
+_VECTORS = [sys.executable, "-P", "-m", "antwort.providers.file_search.vectors.embedded.worker"]
 _LARGEST = 1 << 20
 _USED_BY_SERVERS = (
     "antwort.backends.chat.backend",
@@ -71,8 +77,11 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
     words = [os.fsdecode(word) for word in args]
     if words[1:2] == ["--addr-no-randomize"]:  # of `setarch`; what is forked is laid out alike anyway
         words = words[2:]
+    if tied := words[1:4] == ["--pdeathsig", "KILL", "sh"] and words[-6:-1] == ["0", *_VECTORS]:  # as `tied` does it
+        words = words[-5:]
     other = _others.get(tuple(words))
-    own = words if other else next((own for own in _OURS if words[: len(own)] == own), None)
+    ours = [_VECTORS] if tied else _OURS
+    own = words if other else next((own for own in ours if words[: len(own)] == own), None)
     environment = dict(os.environ) if env is None else dict(os.fsdecode(pair).split("=", 1) for pair in env)
     is_usual = len(kept) == 1 and not before and identity == (-1, None, None, None, -1)
     if own is None or not is_usual or _of_python(environment) != _of_python(os.environ):
@@ -81,13 +90,14 @@ def _fork(args: Sequence[str | bytes], *others: Any) -> int:
     begin = {
         "arguments": words[len(own) :],
         "folder": folder,
-        "modules": folder if "-m" in own else str(_SCRIPT.parent),
+        "modules": [] if tied else [folder if "-m" in own else str(_SCRIPT.parent)],
         "environment": environment,
         "ignored": [number for number in _SIGNALS if signal.getsignal(number) is signal.SIG_IGN],
         "session": session,
+        "ends_with": os.getpid() if tied else 0,
     }
     with _turn, _adopting():
-        parent = other or _parent()[0]
+        parent = other or _parent("vectors" if tied else "antwort")[0]
         socket.send_fds(parent, [json.dumps(begin).encode()], streams)
         return int(parent.recv(_LARGEST))
 
@@ -114,13 +124,13 @@ def _adopting() -> Iterator[None]:
 
 
 @functools.cache
-def _parent() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start the process that has antwort imported; it ends with this one."""
+def _parent(program: str) -> tuple[socket.socket, subprocess.Popen[bytes]]:
+    """Start the process that has what a program imports; it ends with this one."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTWORT_")}
     with started_cold(), theirs:
         process = subprocess.Popen(
-            [sys.executable, "-P", __file__, str(theirs.fileno())],
+            [sys.executable, "-P", __file__, str(theirs.fileno()), program],
             cwd="/",
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -169,11 +179,13 @@ def become(begin: dict[str, Any]) -> None:
     """Have all that a process starts with."""
     if begin["session"]:
         os.setsid()
+    if begin["ends_with"]:
+        _end_with(begin["ends_with"])
     os.chdir(begin["folder"])
     os.environ.clear()
     os.environ.update(begin["environment"])
     sys.argv[1:] = begin["arguments"]
-    sys.path.insert(0, begin["modules"])
+    sys.path[:0] = begin["modules"]
     for number in _SIGNALS:
         usual = signal.default_int_handler if number is signal.SIGINT else signal.SIG_DFL
         signal.signal(number, signal.SIG_IGN if number in begin["ignored"] else usual)
@@ -181,6 +193,18 @@ def become(begin: dict[str, Any]) -> None:
         stream = _stream(fd)
         setattr(sys, name, stream)
         setattr(sys, f"__{name}__", stream)
+
+
+def _end_with(parent: int) -> None:
+    """Be killed when the new parent ends, which one may still have to wait for."""
+    if (between := os.getppid()) != parent:
+        with contextlib.suppress(ProcessLookupError):
+            ended = os.pidfd_open(between)
+            select.select([ended], [], [])
+            os.close(ended)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
 
 
 def _stream(fd: int) -> TextIO:
@@ -208,6 +232,15 @@ def keep_everything() -> None:
 
 def _main() -> NoReturn:
     gc.disable()
+    program = {"antwort": _antwort, "vectors": _vectors}[sys.argv[2]]()
+    assert threading.active_count() == 1, threading.enumerate()
+    keep_everything()
+    gc.enable()
+    become(serve_forks(socket.socket(fileno=int(sys.argv[1]))))
+    sys.exit(program())
+
+
+def _antwort() -> Callable[[], int | None]:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     cli = importlib.import_module("antwort.cli.main")
     for command in cli.COMMANDS.values():
@@ -218,13 +251,19 @@ def _main() -> NoReturn:
     main = importlib.import_module("antwort.__main__")
     for name in _USED_BY_SERVERS:
         importlib.import_module(name)
-    assert threading.active_count() == 1, threading.enumerate()
-    keep_everything()
-    gc.enable()
-    begin = serve_forks(socket.socket(fileno=int(sys.argv[1])))
     sys.argv[0] = str(main.__file__)
-    become(begin)
-    sys.exit(main.main())
+    run: Callable[[], int | None] = main.main
+    return run
+
+
+def _vectors() -> Callable[[], None]:
+    importlib.import_module(_VECTORS[-1])
+    del sys.modules[_VECTORS[-1]]  # it is run anew, with all that it imports
+
+    def run() -> None:
+        runpy.run_module(_VECTORS[-1], run_name="__main__", alter_sys=True)
+
+    return run
 
 
 if __name__ == "__main__":
