@@ -130,6 +130,24 @@ def test_items_that_are_added_to_a_conversation_are_checked(tmp_path: Path) -> N
     assert_nowhere(tmp_path)
 
 
+def test_the_variables_of_a_prompt_are_checked(tmp_path: Path) -> None:
+    prompts = {"greeting": {"template": "Greet {{name}}."}}
+    with guarded(tmp_path, ["Hello."], "input", prompts=prompts, storage={}) as stage:
+        prompt: Any = {"id": "greeting", "variables": {"name": SECRET}}
+        response = create(stage, False, prompt=prompt)
+        assert stage.requests[0].instructions == f"Greet {STARS}."
+        assert STARS in str(response.prompt)
+        assert refusals(create(stage, False, prompt={**prompt, "variables": {"name": WORD}})) == [REASON]
+    assert_nowhere(tmp_path)
+
+
+def test_what_is_to_be_decided_about_is_checked(tmp_path: Path) -> None:
+    question = {"type": "predicate", "name": "a", "instructions": "Is it so?"}
+    with guarded(tmp_path, [], "input") as stage:
+        found = stage.request("POST", "/decisions", json={"model": "scripted", "input": WORD, "questions": [question]})
+        assert (found.status_code, found.json()["error"]["code"]) == (400, "content_refused"), found.text
+
+
 def test_windows_that_are_counted_or_compacted_are_checked(tmp_path: Path) -> None:
     with guarded(tmp_path, ["A summary."], "input") as stage:
         client = stage.client()

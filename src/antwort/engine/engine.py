@@ -127,7 +127,7 @@ class Engine(EngineParts, frozen=True, kw_only=True):
         opening: Opening | None = None,
     ) -> Coroutine[Any, Any, Plan]:
         """Read a request, as `Planner.plan` does, with the prompt that it names or continues, and with its checks."""
-        if self.checks.current.input and create.input:
+        if self.checks.current.input and (create.input or create.prompt):
             return self._plan_checked(create, ctx, shown, recall, opening)
         return self._plan(create, ctx, shown, recall, opening)
 

@@ -100,7 +100,7 @@ class Dispatch(msgspec.Struct, frozen=True, eq=False):
                 again.append([replace(self._approved(call), attached=False)])
             else:
                 if step is NextStep.END:
-                    self._end(call, life.answer_result(record), {})
+                    self._end(call, await life.answer_result(record, call.target), {})
                 else:
                     interrupt(entry, life.emitter)
                     life.leaving.note_over(record)

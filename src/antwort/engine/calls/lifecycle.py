@@ -179,9 +179,10 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
         resumes = target is not None and target.spec is not None and target.spec.resumes
         return NextStep.GO_ON if resumes or is_repeatable(target) else NextStep.INTERRUPT
 
-    def answer_result(self, record: CallRecord) -> ToolResult:
+    async def answer_result(self, record: CallRecord, target: Target | None) -> ToolResult:
         """Return the answer to what a call has asked, in the place of its own result."""
-        return self.answers[record.question or ""].result()
+        result = self.answers[record.question or ""].result()
+        return await self._checked(result, record, target) if self.checks.result else result
 
     # --- it runs -----------------------------------------------------------------------------------------------------
 
@@ -200,10 +201,14 @@ class CallLifecycle(msgspec.Struct, frozen=True, eq=False, dict=True):
             logger.exception("the executor of function %s has failed", name)
             result = ToolResult.error(f"{name} failed.")
         if self.checks.result:
-            call = call_of(record.name, record.arguments, target)
-            result = await check_result(self.checks.result, result, call, self.plan)
+            result = await self._checked(result, record, target)
         self.on_result()
         return result
+
+    def _checked(self, result: ToolResult, record: CallRecord, target: Target | None) -> Awaitable[ToolResult]:
+        """Return what checks let through of a result."""
+        call = call_of(record.name, record.arguments, target)
+        return check_result(self.checks.result, result, call, self.plan)
 
     # --- it waits ----------------------------------------------------------------------------------------------------
 
@@ -495,7 +500,7 @@ class NestedCalls(msgspec.Struct, eq=False, dict=True):
         if step is NextStep.WAIT:
             raise SuspendedError(Suspension("calls"))
         if step is NextStep.END:
-            life.end(record, target, life.answer_result(record), _NO_SOURCES)
+            life.end(record, target, await life.answer_result(record, target), _NO_SOURCES)
             await self._store(call.position)
             return _result(record)
         if not life.slots.take():

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from antwort.context import Context
 from antwort.engine.budget import Budget
-from antwort.engine.plan import ChildWork
+from antwort.engine.plan import ChildWork, Plan
 from antwort.engine.planning.planner import Planner
 from antwort.errors import BadRequestError
 from antwort.functions import Refuse
@@ -32,9 +32,9 @@ _Look = Callable[[str], Awaitable[str]]
 class InputChecks(msgspec.Struct, frozen=True, eq=False):
     """Has the checks of providers look at all texts that requests bring.
 
-    These are the texts of messages and thoughts, those of assistants included, since a client can claim them, and the
-    outputs of tools that clients execute. Instructions, and what system and developer messages say, are the operator's
-    or those of whoever has written the client. Images and files are none of it.
+    These are the texts of messages and thoughts, those of assistants included, since a client can claim them, the
+    outputs of tools that clients execute, and variables of prompts. Instructions, and what system and developer
+    messages say, are the operator's or those of whoever has written the client. Images and files are none of it.
     """
 
     _planner: Planner
@@ -43,20 +43,23 @@ class InputChecks(msgspec.Struct, frozen=True, eq=False):
     async def request(self, create: CreateResponse, ctx: Context) -> "CheckedRequest":
         """Return a request whose texts were looked at, with the context of its plan, which counts what that costs."""
         plan = self._planner.bare_plan(create, ctx)
-        look = _Looks(self._checks, plan.for_checks())
-        given = create.input
-        budget = plan.ctx.budget
+        look = _Looks(self._checks, _before(plan))
+        given, prompt, budget = create.input, create.prompt, plan.ctx.budget
         try:
-            checked = await look(given) if isinstance(given, str) else await look.items(given or ())
+            if given:
+                create = replace(create, input=await look(given) if isinstance(given, str) else await look.items(given))
+            if prompt is not None and prompt.variables:
+                variables = {name: await _value(value, look) for name, value in prompt.variables.items()}
+                create = replace(create, prompt=replace(prompt, variables=variables))
         finally:
             if isinstance(budget, Budget):
                 await budget.close("over")  # what checks have begun ends with them
-        return CheckedRequest(replace(create, input=checked), ctx.with_(budget=budget), look.refused)
+        return CheckedRequest(create, ctx.with_(budget=budget), look.refused)
 
     async def items(self, items: Sequence[JSON], ctx: Context) -> list[JSON]:
         """Return items that are no request; BadRequestError if one is refused."""
         plan = self._planner.bare_plan(CreateResponse(input=""), ctx)
-        look = _Looks(self._checks, plan.for_checks())
+        look = _Looks(self._checks, _before(plan))
         checked = await look.items(items)
         if look.refused is not None:
             raise refused_input(look.refused)
@@ -67,6 +70,11 @@ class InputChecks(msgspec.Struct, frozen=True, eq=False):
         look = _Looks(self._checks, work.parent.for_checks())
         prompt = await look(work.task.prompt)
         return replace(work, task=replace(work.task, prompt=prompt)), look.refused
+
+
+def _before(plan: Plan) -> Context:
+    """Return what checks get of a request that is not planned yet: nobody knows which response it will be."""
+    return plan.for_checks().with_(response_id=None)
 
 
 class CheckedRequest(msgspec.Struct, frozen=True):
@@ -139,6 +147,11 @@ async def _texts(value: Any, look: _Look) -> Any:
         parts = [await _part(part, look) for part in value]
         return value if all(new is old for new, old in zip(parts, value, strict=True)) else parts
     return value
+
+
+async def _value(value: str | JSON, look: _Look) -> str | JSON:
+    """Return the value of a variable of a prompt."""
+    return await look(value) if isinstance(value, str) else dict(await _part(value, look))
 
 
 async def _part(part: Any, look: _Look) -> Any:

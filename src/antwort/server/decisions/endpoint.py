@@ -141,7 +141,8 @@ class DecisionEndpoint:
         )
         if self._engine.check_url is not None:
             await check_links(links(request.questions), self._engine.check_url)
-        return await self._engine.planner.plan(create, ctx.with_(scopes=frozenset({RESPONSES_WRITE})))
+        create = await self._engine.checked(create, ctx)
+        return await self._engine.plan(create, ctx.with_(scopes=frozenset({RESPONSES_WRITE})))
 
     async def _decide(self, plan: Plan, questions: Sequence[Question]) -> Decision:
         """Ask all questions; the groups share the deadline and the budget of one response."""
