@@ -20,11 +20,14 @@ from antwort.errors import FunctionUnavailableError, PermissionDeniedError, did_
 
 
 EVERYTHING = "*"
+EITHER = "|"
+"""What parts the scopes of a route of which one is enough."""
 RESPONSES_READ = "responses:read"
 RESPONSES_WRITE = "responses:write"
 RUNS_READ = "runs:read"
 TRACES_READ = "traces:read"
 TRACES_WRITE = "traces:write"
+MESSAGES_WRITE = "messages:write"
 BATCHES_READ = "batches:read"
 BATCHES_WRITE = "batches:write"
 PROMPTS_READ = "prompts:read"
@@ -39,6 +42,7 @@ ADMIN_WRITE = "admin:write"
 OWN_SCOPES: Mapping[str, str] = {
     RESPONSES_READ: "fetch, list and continue stored responses",
     RESPONSES_WRITE: "create, cancel and delete responses; ask models in any other way, and list them",
+    MESSAGES_WRITE: "ask models by messages alone, and list them",
     RUNS_READ: "list and look at runs: their agents and calls, and nothing of what was said",
     TRACES_READ: "look at runs with all that was said in them, and at traces of agents elsewhere",
     TRACES_WRITE: "send traces of agents that run elsewhere, and delete them",

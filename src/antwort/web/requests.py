@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Receive, Scope
 
 from antwort.context import Context
-from antwort.context.context import EVERYTHING
+from antwort.context.context import EITHER, EVERYTHING
 from antwort.errors import AuthenticationError, BadRequestError, PermissionDeniedError, UnsupportedMediaTypeError
 from antwort.lazy_imports import compiled_on_use
 
@@ -66,13 +66,18 @@ def method_label(method: str) -> str:
 
 
 def authorize(context: Context | None, scopes: str | None) -> None:
-    """Raise PermissionDeniedError unless the caller's credentials carry every scope a route needs, parted by blanks."""
+    """Raise PermissionDeniedError unless the caller's credentials carry every scope a route needs, parted by blanks.
+
+    Where several are parted by `|`, one of them is enough.
+    """
     if scopes is None or (context is not None and EVERYTHING in context.scopes):
         return
-    for scope in scopes.split():
+    for needed in scopes.split():
+        scope, *others = needed.split(EITHER)
         if context is None:
             raise PermissionDeniedError(f"The credentials lack the scope '{scope}'.")
-        context.require(scope)
+        if not any(map(context.grants, others)):
+            context.require(scope)
 
 
 # --- bodies ----------------------------------------------------------------------------------------------------------

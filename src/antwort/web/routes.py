@@ -66,7 +66,7 @@ class Route(msgspec.Struct, frozen=True, eq=False, dict=True, repr_omit_defaults
     handler: RouteHandler
     summary: str = ""
     scope: str | None = None
-    """A scope the caller's credentials must carry, or several with blanks between them.
+    """A scope the caller's credentials must carry, or several with blanks between them; of `a|b` one is enough.
 
     Routes of a provider that declare none need the one that is called like the provider.
     """

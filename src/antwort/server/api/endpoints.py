@@ -14,7 +14,7 @@ from antwort.backends import ModelInfo, ModelRouter
 from antwort.backends.findings import State
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
-from antwort.context.context import METRICS, RESPONSES_WRITE
+from antwort.context.context import EITHER, MESSAGES_WRITE, METRICS, RESPONSES_WRITE
 from antwort.errors import NotFoundError
 from antwort.functions import FunctionRegistry, Provider
 from antwort.lazy_imports import imported_on_use
@@ -226,15 +226,10 @@ class ModelEndpoints:
 
     def routes(self) -> list[Route]:
         """Return the routes."""
+        scope = f"{RESPONSES_WRITE}{EITHER}{MESSAGES_WRITE}"
         return [
-            Route("GET", "/v1/models", self.list, scope=RESPONSES_WRITE, examples=examples.MODELS),
-            Route(
-                "GET",
-                "/v1/models/{model:path}",
-                self.retrieve,
-                scope=RESPONSES_WRITE,
-                examples=examples.MODEL,
-            ),
+            Route("GET", "/v1/models", self.list, scope=scope, examples=examples.MODELS),
+            Route("GET", "/v1/models/{model:path}", self.retrieve, scope=scope, examples=examples.MODEL),
         ]
 
     async def list(self) -> ModelList:

@@ -9,7 +9,7 @@ from starlette.types import Receive, Scope, Send
 
 from antwort.concurrency.large_work import MUCH
 from antwort.context import Context
-from antwort.context.context import RESPONSES_WRITE
+from antwort.context.context import EITHER, MESSAGES_WRITE, RESPONSES_WRITE
 from antwort.engine.engine import Engine
 from antwort.engine.plan import Plan
 from antwort.errors import APIError
@@ -34,6 +34,7 @@ from antwort.wire.messages.requests import (
 
 M = TypeVar("M", bound=CountMessages)
 _BETA = b"anthropic-beta"
+_SCOPE = f"{MESSAGES_WRITE}{EITHER}{RESPONSES_WRITE}"
 
 
 class MessageEndpoints:
@@ -53,7 +54,7 @@ class MessageEndpoints:
                 "/v1/messages",
                 self.create,
                 "Create a message, as at Anthropic.",
-                RESPONSES_WRITE,
+                _SCOPE,
                 body=CreateMessage,
                 returns=MessageAnswer,
                 streams=True,
@@ -65,7 +66,7 @@ class MessageEndpoints:
                 "/v1/messages/count_tokens",
                 self.count_tokens,
                 "Count the tokens that a request for a message would send to the model.",
-                RESPONSES_WRITE,
+                _SCOPE,
                 body=CountMessages,
                 returns=MessageTokens,
                 upstream=True,

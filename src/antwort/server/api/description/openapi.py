@@ -4,6 +4,7 @@ import inspect
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import product
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
@@ -15,6 +16,7 @@ from starlette.routing import compile_path
 
 import antwort
 from antwort.callables import read_docstring
+from antwort.context.context import EITHER
 from antwort.errors import (
     APIError,
     AuthenticationError,
@@ -336,9 +338,9 @@ class _Operation(Struct, frozen=True):
         return [(route.body_type or Any, "validation"), (answer, "serialization"), *query, *path]
 
     @property
-    def _scopes(self) -> list[str]:
-        """What the credentials must carry; a provider's routes that declare nothing need the provider's name."""
-        return (self.route.scope or self.group).split()
+    def _scopes(self) -> list[list[str]]:
+        """What the credentials must carry, of each list one; a provider's routes that declare none need its name."""
+        return [needed.split(EITHER) for needed in (self.route.scope or self.group).split()]
 
     @property
     def _has_body(self) -> bool:
@@ -367,9 +369,9 @@ class _Operation(Struct, frozen=True):
         operation["responses"] = {**dict([self._success(answer)]), **dict(self._errors()), **dict(self._own_answers())}
         if self.secured:
             scopes = self._scopes
-            operation["security"] = [{name: scopes} for name in _SCHEMES]
+            operation["security"] = [{name: [*enough]} for name in _SCHEMES for enough in product(*scopes)]
             if scopes:
-                named = " and ".join(f"`{scope}`" for scope in scopes)
+                named = " and ".join(" or ".join(f"`{scope}`" for scope in needed) for needed in scopes)
                 operation["description"] += f"\n\nNeeds the scope{'s' * (len(scopes) > 1)} {named}."
         return operation
 
