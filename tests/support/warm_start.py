@@ -238,11 +238,11 @@ def _main() -> NoReturn:
     keep_everything()
     gc.enable()
     become(serve_forks(socket.socket(fileno=int(sys.argv[1]))))
-    _run(program)
+    run_to_the_end(program)
 
 
-def _run(program: Callable[[], object]) -> NoReturn:
-    """Run a program to its end, and end as the interpreter does, but for taking itself apart.
+def run_to_the_end(program: Callable[[], object]) -> NoReturn:
+    """Run a program, and end as the interpreter does, but for taking itself apart.
 
     That would copy all that is shared, page by page: it takes as long as a start and an end of a server.
     """

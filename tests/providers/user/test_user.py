@@ -15,6 +15,7 @@ from openai.types.responses import Response
 from tests.http.sdk import create, done
 from tests.providers.user.stage import answer, asked, begun, outputs, questions, served_user
 from tests.runs.embedded import TENANT, Embedded, embedded
+from tests.support.postgres import on_one_store
 
 from antwort.context import Agent, Context
 from antwort.functions import FunctionRegistry
@@ -266,6 +267,7 @@ def test_a_response_that_is_cancelled_takes_its_questions_with_it(tmp_path: Path
         assert question["status"] == "cancelled"
 
 
+@on_one_store()
 @pytest.mark.parametrize(
     ("body", "param"),
     [({}, "answer"), ({"answer": ""}, "answer"), ({"approve": True}, "answer"), ({"answer": "green"}, "answer")],
@@ -279,6 +281,7 @@ def test_answers_that_do_not_fit_are_refused(tmp_path: Path, body: JSON, param: 
         assert answer(stage, question, 400, **body)["error"]["param"] == param
 
 
+@on_one_store()
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -348,6 +351,7 @@ def test_a_notification_is_a_message_that_the_model_does_not_read(tmp_path: Path
         assert [text_of(item) for item in texts] == ["Done."]
 
 
+@on_one_store()
 @BOTH_WAYS
 @pytest.mark.parametrize(("name", "missing"), [("notify_user", "message"), ("final_answer", "result")])
 def test_a_call_without_its_text_is_told_and_the_agent_goes_on(
@@ -411,6 +415,7 @@ async def test_scopes_were_only_advisory_and_are_enforced_at_execution(name: str
     assert (result.is_error, result.status, result.suspension) == (True, "denied", None)
 
 
+@on_one_store()
 @OF_THE_USER
 @BOTH_WAYS
 def test_a_sub_agent_that_calls_functions_of_the_user_anyway_is_refused(
