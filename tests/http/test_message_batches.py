@@ -322,7 +322,7 @@ def test_requests_have_the_tenant_and_the_scopes_of_whoever_made_the_batch(tmp_p
         assert list(bob.messages.batches.list()) == []
         refused = results(eve, ended(eve, eve.messages.batches.create(requests=[asking(0)]).id).id)["line-0"]
         assert (refused.type, refused.error.error.type) == ("errored", "permission_error")
-        assert "responses:write" in refused.error.error.message
+        assert "messages:write" in refused.error.error.message
         with pytest.raises(anthropic.PermissionDeniedError, match="batches:write"):
             other.messages.batches.create(requests=[asking(0)])
         made = (
