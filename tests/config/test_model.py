@@ -79,6 +79,7 @@ def test_the_defaults_are_those_the_documentation_promises() -> None:
                 "ping": 30.0,
                 "memory": 8 * 1024**2,
             },
+            "chat_completions": {"functions": False},
             "mcp": {"enabled": True, "url": None},
         },
         "auth": {"mode": "auto", "api_keys": [], "keys_file": None, "jwt": None, "max_failures": 100},

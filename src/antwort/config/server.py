@@ -122,6 +122,15 @@ class McpEndpointConfig(Settings):
     )
 
 
+class ChatCompletionsConfig(Settings):
+    """/v1/chat/completions."""
+
+    functions: bool = Field(
+        default=False,
+        description="Make chat completions as responses are made, with the functions of the server; else pass them on.",
+    )
+
+
 class ServerConfig(Settings):
     """The HTTP server."""
 
@@ -167,6 +176,9 @@ class ServerConfig(Settings):
         default=ConnectionsConfig(), description="Connections of clients: sizes, time-outs, how many."
     )
     websocket: WebSocketConfig = Field(default=WebSocketConfig(), description="WebSocket connections to /v1/responses.")
+    chat_completions: ChatCompletionsConfig = Field(
+        default=ChatCompletionsConfig(), description="What /v1/chat/completions does."
+    )
     mcp: McpEndpointConfig = Field(
         default=McpEndpointConfig(), description="The functions as tools of an MCP server, at /mcp."
     )

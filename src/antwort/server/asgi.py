@@ -28,6 +28,7 @@ from antwort.server.api.run_stories import RunReader
 from antwort.server.api.runs import RunEndpoints
 from antwort.server.api.traces import TraceEndpoints
 from antwort.server.batches import BatchRunner
+from antwort.server.chat.endpoint import ChatEndpoint
 from antwort.server.chat.keeping import ChatKeeper
 from antwort.server.chat.stored import StoredCompletionEndpoints
 from antwort.server.console import ConsolePages
@@ -115,6 +116,18 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
     """Return the routes of the API, but for those of the server itself."""
     engine, reader = parts.engine, RunReader(parts.engine, parts.redactor)
     chats = ChatCompletions(engine.store.records(OWN_RECORDS))
+    keeper = ChatKeeper(chats, parts.runs.limits, engine.large_work)
+    made = ChatEndpoint(engine, parts.runs, keeper).routes() if parts.config.server.chat_completions.functions else []
+    passthrough = Passthrough(
+        parts.router,
+        parts.metrics,
+        engine.tracer,
+        engine.large_work,
+        engine.check_url,
+        max_values=parts.config.server.max_values,
+        keeper=keeper,
+        deadline=parts.config.engine.deadline,
+    )
     return [
         *ResponseEndpoints(engine, parts.runs).routes(),
         *MessageEndpoints(engine, parts.runs).routes(),
@@ -133,16 +146,8 @@ def _api_routes(parts: Parts) -> list[Route | AsgiRoute]:
         *ModelEndpoints(parts.router).routes(),
         *FunctionEndpoints(parts.registry, parts.switches, parts.absent).routes(),
         *AdministrationEndpoints(parts.loaded, parts.refusals.audit, parts.redactor).routes(),
-        *Passthrough(
-            parts.router,
-            parts.metrics,
-            engine.tracer,
-            engine.large_work,
-            engine.check_url,
-            max_values=parts.config.server.max_values,
-            keeper=ChatKeeper(chats, parts.runs.limits, engine.large_work),
-            deadline=parts.config.engine.deadline,
-        ).routes(),
+        *made,
+        *(route for route in passthrough.routes() if route.path not in {one.path for one in made}),
         *StoredCompletionEndpoints(chats, engine.large_work).routes(),
     ]
 

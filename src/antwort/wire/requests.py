@@ -136,6 +136,19 @@ class MultiAgent(Struct, forbid_unknown_fields=True):
 S = TypeVar("S", bound=Struct)
 Key = Annotated[str, Meta(max_length=64)]
 Metadata = Annotated[dict[Key, Annotated[str, Meta(max_length=512)] | None], Meta(max_length=16)]
+Temperature = Annotated[
+    Annotated[float, Meta(ge=0, le=2)] | None, Meta(description="How freely the model chooses its words.")
+]
+TopP = Annotated[
+    Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="The share of likely words it chooses from.")
+]
+PresencePenalty = Annotated[
+    Annotated[float, Meta(ge=-2, le=2)] | None, Meta(description="How much it avoids words that were used.")
+]
+FrequencyPenalty = Annotated[
+    Annotated[float, Meta(ge=-2, le=2)] | None,
+    Meta(description="How much it avoids words the more often they were used."),
+]
 
 _MODEL = Meta(description="The model to ask; the default model if it is left out.")
 _INPUT = Meta(description="A text, or a list of items.")
@@ -175,19 +188,10 @@ class CreateResponse(Struct, kw_only=True, forbid_unknown_fields=True):
     text: Annotated[
         TextConfig | None, Meta(description="How the text is to be written: plain, or as JSON that fits a schema.")
     ] = None
-    temperature: Annotated[
-        Annotated[float, Meta(ge=0, le=2)] | None, Meta(description="How freely the model chooses its words.")
-    ] = None
-    top_p: Annotated[
-        Annotated[float, Meta(ge=0, le=1)] | None, Meta(description="The share of likely words it chooses from.")
-    ] = None
-    presence_penalty: Annotated[
-        Annotated[float, Meta(ge=-2, le=2)] | None, Meta(description="How much it avoids words that were used.")
-    ] = None
-    frequency_penalty: Annotated[
-        Annotated[float, Meta(ge=-2, le=2)] | None,
-        Meta(description="How much it avoids words the more often they were used."),
-    ] = None
+    temperature: Temperature = None
+    top_p: TopP = None
+    presence_penalty: PresencePenalty = None
+    frequency_penalty: FrequencyPenalty = None
     top_logprobs: Annotated[
         Annotated[int, Meta(ge=0, le=20)] | None,
         Meta(description="How many alternatives are returned for each token, with their probability."),

@@ -48,19 +48,21 @@ class ChatKeeper:
         metadata = read_metadata(fields.pop("metadata", None))
         messages = fields.get("messages", msgspec.Raw(b"null"))
         await self._large_work.run_if(len(bytes(messages)) >= LARGE, _check_messages, messages)
-        return await self.keeping(tenant, WantedChat(model, metadata, messages))
-
-    async def keeping(self, tenant: str, wanted: "WantedChat") -> "ChatKeeping":
-        """Return what keeps a completion; a RateLimitError if the tenant has no room."""
         await self._limits.check_room(tenant)
-        return ChatKeeping(self._chats, self._large_work, tenant, wanted)
+        return ChatKeeping(self, self._large_work, tenant, WantedChat(model, metadata, messages))
+
+    async def keep(self, tenant: str, wanted: "WantedChat", chat_id: str, model: Any, answer: bytes) -> None:
+        """Keep a completion; `model` is what it names as its own."""
+        models = dict.fromkeys(name for name in (wanted.model, model) if isinstance(name, str))
+        chat = NewChat(chat_id, [*models], wanted.metadata, msgspec.Raw(answer), wanted.messages)
+        await self._chats.keep(tenant, chat)
 
 
 class ChatKeeping:
     """Keeps one completion, under an id of this server: those of model servers may be the same twice."""
 
-    def __init__(self, chats: ChatCompletions, large_work: LargeWork, tenant: str, wanted: "WantedChat") -> None:
-        self._chats = chats
+    def __init__(self, keeper: ChatKeeper, large_work: LargeWork, tenant: str, wanted: "WantedChat") -> None:
+        self._keeper = keeper
         self._large_work = large_work
         self._tenant = tenant
         self._wanted = wanted
@@ -85,10 +87,7 @@ class ChatKeeping:
         await self._keep(_written(found), found.get("model"))
 
     async def _keep(self, answer: bytes, model: Any) -> None:
-        wanted = self._wanted
-        models = dict.fromkeys(name for name in (wanted.model, model) if isinstance(name, str))
-        chat = NewChat(self.id, [*models], wanted.metadata, msgspec.Raw(answer), wanted.messages)
-        await self._chats.keep(self._tenant, chat)
+        await self._keeper.keep(self._tenant, self._wanted, self.id, model, answer)
 
     def _read(self, body: bytes) -> tuple[bytes, Any] | None:
         found = _read_json(body)

@@ -22,7 +22,7 @@ from antwort.web.answers import send_struct
 from antwort.web.requests import CONTEXT, EXCHANGE, named_headers, read_body, require_json
 from antwort.web.routes import AsgiRoute
 from antwort.wire.messages.answers import MessageAnswer, MessageTokens, message_of
-from antwort.wire.messages.reading import Reading, read_message
+from antwort.wire.messages.reading import read_message
 from antwort.wire.messages.requests import (
     CountMessages,
     CreateMessage,
@@ -31,6 +31,7 @@ from antwort.wire.messages.requests import (
     decode_count_messages,
     decode_create_message,
 )
+from antwort.wire.translated import Reading
 
 M = TypeVar("M", bound=CountMessages)
 _BETA = b"anthropic-beta"

@@ -1,14 +1,12 @@
 """What a request for a message means: the same as one for a response, with where each part of it came from."""
 
 import base64
-import re
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 import msgspec
-from msgspec import Struct
 
-from antwort.errors import APIError, BadRequestError
+from antwort.errors import BadRequestError
 from antwort.lazy_imports import compiled_on_use
 from antwort.types import JSON
 from antwort.wire.field_errors import missing_parameter, read_type, wrong_type
@@ -51,6 +49,7 @@ from antwort.wire.messages.requests import (
 )
 from antwort.wire.messages.server_tools import INCLUDED, call_item, code_tool, mcp_tool, search_tool
 from antwort.wire.requests import CreateResponse, Effort, ReasoningOptions, TextConfig
+from antwort.wire.translated import NO_TOOLS, Reading, SentPlace, Words
 
 Knows = Callable[[str], bool]
 """Tells whether a signature is one of this server."""
@@ -60,61 +59,21 @@ _SAID_BY_USERS = (TextInput, ImageInput, DocumentInput, SearchResultInput, ToolR
 _LITTLE, _SOME = 4096, 16_384
 """Tokens to think with that are little, and not much."""
 _TYPE = compiled_on_use(r"(web_search|code_execution|mcp_toolset|custom)(?:_\d{8})?\Z")
-_STEP = compiled_on_use(r"input\[(\d+)\](?:\.(?:content|output)\[(\d+)\])?")
 
 
-class _Place(Struct):
-    """Where in a request an item came from, and its parts."""
-
-    where: str
-    parts: list[str] = []
-
-
-class Reading(Struct):
-    """A request for a response that means the same, and where the parts of that came from."""
-
-    create: CreateResponse
-    places: list[_Place]
-    hosted: Mapping[str, str]
-    """The tools that the server executes, by their types, as they are named."""
-
-    def told(self, error: APIError) -> APIError:
-        """Return an error of the response as one of the request: it names the field that was sent."""
-        param = error.param
-        if param is None:
-            return error
-        named = self._named(param)
-        if error.code == "invalid_encrypted_content":
-            error.message = error.message.replace(*_SEALED)
-        error.message = error.message.replace(param, named) if param in error.message else f"{named}: {error.message}"
-        error.param = named
-        return error
-
-    def _named(self, param: str) -> str:
-        found = _STEP.match(param)
-        if found and int(found[1]) < len(self.places):
-            place = self.places[int(found[1])]
-            part = -1 if found[2] is None else int(found[2])
-            return place.parts[part] if 0 <= part < len(place.parts) else place.where
-        if param.startswith("input"):
-            return "messages"
-        for ours, theirs in _NAMES.items():
-            if param == ours or param.startswith(f"{ours}."):
-                return theirs
-        return re.sub(r"^(tools\[\d+\])\.parameters", r"\1.input_schema", param)
-
-
-_SEALED = ("'encrypted_content' of a reasoning item", "'signature' of a thinking block")
-"""What thoughts are sealed in, there and here."""
-_NAMES: Mapping[str, str] = MappingProxyType(
-    {
-        "max_output_tokens": "max_tokens",
-        "instructions": "system",
-        "text": "output_config.format",
-        "reasoning": "thinking",
-        "user": "metadata.user_id",
-        "extra_body.top_k": "top_k",
-    }
+_WORDS = Words(
+    MappingProxyType(
+        {
+            "max_output_tokens": "max_tokens",
+            "instructions": "system",
+            "text": "output_config.format",
+            "reasoning": "thinking",
+            "user": "metadata.user_id",
+            "extra_body.top_k": "top_k",
+        }
+    ),
+    (r"^(tools\[\d+\])\.parameters", r"\1.input_schema"),
+    ("'encrypted_content' of a reasoning item", "'signature' of a thinking block"),
 )
 
 
@@ -128,7 +87,7 @@ def read_message(request: CountMessages, knows: Knows) -> Reading:
             items.add(message, f"messages[{index}]")
         said, places = items.items, items.places
     create = CreateResponse(model=request.model, input=said, include=_INCLUDED, instructions=_system(request.system))
-    hosted: Mapping[str, str] = _NO_TOOLS
+    hosted: Mapping[str, str] = NO_TOOLS
     if request.tools is not None:
         create.tools, hosted = _tools(request.tools, request.mcp_servers or ())
         create.include = [*_INCLUDED, *(INCLUDED[kind] for kind in hosted.values() if kind in INCLUDED)]
@@ -143,12 +102,11 @@ def read_message(request: CountMessages, knows: Knows) -> Reading:
         create.temperature, create.top_p = request.temperature, request.top_p
         if request.metadata is not None:
             create.user = request.metadata.user_id
-    return Reading(create, places, hosted)
+    return Reading(create, places, _WORDS, hosted)
 
 
-_FIRST = _Place("messages[0].content")
+_FIRST = SentPlace("messages[0].content")
 _INCLUDED = ["reasoning.encrypted_content"]
-_NO_TOOLS: Mapping[str, str] = MappingProxyType({})
 
 
 def _check_served(request: CreateMessage) -> None:
@@ -258,7 +216,7 @@ class _Items:
 
     def __init__(self, knows: Knows) -> None:
         self.items: list[JSON] = []
-        self.places: list[_Place] = []
+        self.places: list[SentPlace] = []
         self._knows = knows
 
     def add(self, message: MessageInput, where: str) -> None:
@@ -289,8 +247,8 @@ class _Items:
         parts += said
         place.parts += [where] * len(said)
 
-    def _put(self, item: JSON, where: str) -> _Place:
-        place = _Place(where)
+    def _put(self, item: JSON, where: str) -> SentPlace:
+        place = SentPlace(where)
         self.items.append(item)
         self.places.append(place)
         return place

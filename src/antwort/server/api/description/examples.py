@@ -530,6 +530,33 @@ DECISIONS = (
         },
     ),
 )
+_DETAILS: JSON = {
+    "prompt_tokens_details": {"cached_tokens": 0, "audio_tokens": 0},
+    "completion_tokens_details": {
+        "reasoning_tokens": 0,
+        "audio_tokens": 0,
+        "accepted_prediction_tokens": 0,
+        "rejected_prediction_tokens": 0,
+    },
+}
+_SAID: JSON = {"role": "assistant", "content": "It rains in Uji.", "refusal": None, "annotations": []}
+MADE_CHAT = (
+    Example(
+        {
+            **_CHAT,
+            "choices": [{"index": 0, "message": _SAID, "logprobs": None, "finish_reason": "stop"}],
+            "usage": {**_CHAT["usage"], **_DETAILS},
+            "service_tier": "default",
+            "system_fingerprint": None,
+            "metadata": {},
+        },
+        body={
+            "model": "qwen3",
+            "messages": [_ASK],
+            "tools": [{"type": "function", "function": {"name": "get_weather"}}],
+        },
+    ),
+)
 LIST_CHATS = (
     Example(_page(_KEPT_CHAT), parameters={"limit": 20, "model": "qwen3", "metadata": {"topic": "greetings"}}),
 )

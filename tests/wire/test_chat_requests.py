@@ -1,0 +1,126 @@
+"""Requests for chat completions: whatever is mutated in one is read, or refused by its name."""
+
+import msgspec
+from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
+from tests.fuzz.mutations import mutations
+from tests.server.truth.sdk_types import Maker
+
+from antwort.errors import BadRequestError
+from antwort.types import JSON
+from antwort.wire.chat.reading import read_chat, stops
+from antwort.wire.chat.requests import decode_chat
+from antwort.wire.requests import CreateResponse
+
+ASKED: list[JSON] = [{"role": "user", "content": "Hi"}]
+NEEDED = {"stream": "stream_options", "logprobs": "top_logprobs"}
+"""What some fields need beside them."""
+OPEN = (
+    "prediction",
+    "logit_bias",
+    "messages",
+    "no_such_field",
+    "response_format",
+    "tools[0].custom.format",
+    "web_search_options.user_location",
+)
+"""What is ignored, what clients send back, and what is looked at later: by those who plan the response."""
+SCHEMA: JSON = {"type": "object", "properties": {}}
+FUNCTION: JSON = {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA}}
+GRAMMAR: JSON = {"type": "grammar", "grammar": {"definition": "start: x", "syntax": "lark"}}
+CUSTOM: JSON = {"type": "custom", "custom": {"name": "c", "format": GRAMMAR}}
+BODIES: list[JSON] = [
+    {
+        "messages": [
+            {"role": "system", "content": "s"},
+            {"role": "user", "content": [
+                {"type": "text", "text": "t"},
+                {"type": "image_url", "image_url": {"url": "data:,", "detail": "low"}},
+                {"type": "file", "file": {"file_id": "file-1"}},
+            ]},
+            {"role": "assistant", "content": "a", "reasoning_content": "r", "tool_calls": [
+                {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}},
+                {"id": "2", "type": "custom", "custom": {"name": "c", "input": "i"}},
+            ]},
+            {"role": "tool", "tool_call_id": "1", "content": [{"type": "text", "text": "t"}]},
+            {"role": "tool", "tool_call_id": "2", "content": "o"},
+        ],
+        "tools": [FUNCTION, CUSTOM, {"type": "web_search"}],
+        "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [FUNCTION]}},
+        "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}},
+        "stop": ["a"],
+        "store": True,
+    },
+    {
+        "messages": [{"role": "user", "content": "Hi"}],
+        "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "web_search_options": {"search_context_size": "low", "user_location": {"approximate": {"city": "Uji"}}},
+        "stream": True,
+        "stream_options": {"include_usage": True},
+    },
+]  # fmt: skip
+
+
+def read(body: bytes) -> CreateResponse:
+    sent = decode_chat(body)
+    stops(sent.chat)
+    return read_chat(sent.chat).create
+
+
+def top(place: str) -> str:
+    return place.partition("[")[0].partition(".")[0]
+
+
+def refused(body: JSON) -> tuple[str | None, str | None]:
+    """Return the field for which a request is refused, and the code; None if it is taken."""
+    try:
+        read(msgspec.json.encode(body))
+    except BadRequestError as error:
+        return top(error.param or ""), error.code
+    return None, None
+
+
+def test_a_conversation_becomes_items() -> None:
+    create = read(msgspec.json.encode(BODIES[0]))
+    assert isinstance(create.input, list)
+    kinds = [item["type"] for item in create.input]
+    assert kinds == [
+        *("message", "message", "reasoning", "message", "function_call", "custom_tool_call"),
+        *("function_call_output", "custom_tool_call_output"),
+    ]
+    assert [tool["type"] for tool in create.tools or ()] == ["function", "custom", "web_search"]
+    assert (create.tools or [{}, {}])[1]["format"] == {"type": "grammar", "definition": "start: x", "syntax": "lark"}
+    assert create.tool_choice == {"type": "allowed_tools", "mode": "auto", "tools": [{"type": "function", "name": "f"}]}
+    assert create.text is not None
+    assert create.text.format == {"type": "json_schema", "name": "n", "schema": SCHEMA}
+
+
+def test_the_web_can_be_searched_by_an_option() -> None:
+    create = read(msgspec.json.encode(BODIES[1]))
+    location = {"type": "approximate", "city": "Uji"}
+    assert create.tools == [{"type": "web_search", "search_context_size": "low", "user_location": location}]
+    assert create.input == "Hi"
+
+
+def test_every_field_of_the_sdk_is_taken_or_refused_by_its_name() -> None:
+    values = {"messages": ASKED, "schema": SCHEMA, "parameters": SCHEMA, "n": 1, "top_logprobs": 3}
+    values["tools"] = [{"type": "function", "function": {"name": "f"}}]
+    for case in Maker(values).cases(CompletionCreateParamsNonStreaming, lambda body: body):
+        body = {"messages": ASKED, **case.body}
+        body |= {name: True for name, needs in NEEDED.items() if needs in body}
+        place, code = refused(body)
+        if place is None:
+            assert case.kind != "unknown" or case.place.startswith(OPEN), case
+        else:
+            assert place == top(case.place), case
+            assert case.kind not in {"legal", "null"} or code == "unsupported_parameter", case
+
+
+def test_every_mutation_is_read_or_refused() -> None:
+    refused = 0
+    for body in BODIES:
+        for one in mutations(body):
+            try:
+                read(one.make())
+            except BadRequestError:
+                refused += 1
+    assert refused > 100
