@@ -1,6 +1,5 @@
 """A real server whose plug-ins leave something running: when all is closed, the process ends all the same."""
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -10,7 +9,6 @@ from pathlib import Path
 import httpx
 import pytest
 from tests.support.crossed import crossed
-from tests.support.warm_start import started_cold
 
 from antwort.testing import ScriptServer, call, turn
 
@@ -80,8 +78,7 @@ def test_nothing_that_a_plug_in_has_started_holds_a_server_that_was_told_to_stop
     listening: Listening, plugin: Plugin, what: str
 ) -> None:
     leaving(plugin, at_start=ENDLESS[what])
-    with started_cold() if what == "last moment" else contextlib.nullcontext():
-        server, _ = listening("--plugins-dir", "plugins", "--log-level", "warning")
+    server, _ = listening("--plugins-dir", "plugins", "--log-level", "warning")
     server.send_signal(signal.SIGTERM)
     _, stderr = server.communicate(timeout=PATIENCE)
     if what == "last moment":  # Python lets go of all there is, and is in no state to say anything

@@ -20,12 +20,11 @@ import signal
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from scripts import docs
-from tests.support.warm_start import keep_everything, run_to_the_end
+from tests.support.warm_start import keep_everything
 
 from antwort import Antwort
 from antwort.config import Config
@@ -94,7 +93,8 @@ def main() -> None:
     for line in sys.stdin:
         child = os.fork()
         if child == 0:
-            run_to_the_end(partial(run_alone, *map(Path, json.loads(line))))
+            run_alone(*map(Path, json.loads(line)))
+            return
         code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         os.write(sys.stdout.fileno(), f"{code}\n".encode())
 

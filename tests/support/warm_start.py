@@ -1,8 +1,7 @@
 """A process with antwort imported, of which `antwort` commands of tests are forked: imports are most of their start.
 
 Hundreds of tests start a real server. What is forked here goes on as `python -m antwort` does: with its own arguments,
-folder, environment, streams and signals, as a child of whoever started it. `started_cold` is for tests of the start
-and of the very end.
+folder, environment, streams and signals, as a child of whoever started it. `started_cold` is for tests of the start.
 
 So does the process of the embedded vector database, which every app with file search starts: of another such process,
 since it imports little of antwort.
@@ -238,32 +237,10 @@ def _main() -> NoReturn:
     keep_everything()
     gc.enable()
     become(serve_forks(socket.socket(fileno=int(sys.argv[1]))))
-    run_to_the_end(program)
+    sys.exit(program())
 
 
-def run_to_the_end(program: Callable[[], object]) -> NoReturn:
-    """Run a program, and end as the interpreter does, but for taking itself apart.
-
-    That would copy all that is shared, page by page: it takes as long as a start and an end of a server.
-    """
-    code: str | int | None = None
-    try:
-        program()
-    except SystemExit as ended:
-        code = ended.code
-    if isinstance(code, str):
-        sys.exit(code)
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
-    try:
-        for stream in (sys.stdout, sys.stderr):
-            stream.flush()
-    except (OSError, ValueError):  # the interpreter says so
-        sys.exit(code)
-    os._exit(code or 0)
-
-
-def _antwort() -> Callable[[], object]:
+def _antwort() -> Callable[[], int | None]:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     cli = importlib.import_module("antwort.cli.main")
     for command in cli.COMMANDS.values():
@@ -275,11 +252,11 @@ def _antwort() -> Callable[[], object]:
     for name in _USED_BY_SERVERS:
         importlib.import_module(name)
     sys.argv[0] = str(main.__file__)
-    run: Callable[[], object] = main.main
+    run: Callable[[], int | None] = main.main
     return run
 
 
-def _vectors() -> Callable[[], object]:
+def _vectors() -> Callable[[], None]:
     importlib.import_module(_VECTORS[-1])
     del sys.modules[_VECTORS[-1]]  # it is run anew, with all that it imports
 
