@@ -15,6 +15,7 @@ from openai.types.chat import ChatCompletion
 from pydantic import BaseModel
 from tests.http.sdk import CLIENT_TOOL, Served, served
 
+from antwort.functions import Allow, Mask, MaskedSpan, Provider, Verdict, check
 from antwort.provider import Context, Source
 from antwort.testing import Gate, call, fail, turn
 from antwort.types import JSON
@@ -355,3 +356,24 @@ def test_the_endpoint_is_described_as_it_is_served(tmp_path: Path) -> None:
                 jsonschema_rs.Draft202012Validator(schema).validate(example["value"])
         found = stage.request("POST", "/chat/completions", json={"messages": ASKED}).content
         assert msgspec.json.encode(msgspec.json.decode(found, type=CompletedChat)) == found
+
+
+class Discreet(Provider):
+    """Takes secrets out of what is sent and said."""
+
+    @check("input", "output")
+    async def mask(self, text: str) -> Verdict:
+        """Mask a secret."""
+        found = text.find("4711")
+        return Allow() if found < 0 else Mask(spans=[MaskedSpan(found, found + 4, "****")])
+
+
+@BOTH_WAYS
+def test_what_a_check_has_taken_out_is_kept_nowhere(tmp_path: Path, stream: bool) -> None:
+    with making(tmp_path, ["Your number is 4711."], providers=[Discreet()]) as stage:
+        made = create(stage, stream, store=True, messages=[{"role": "user", "content": "I am 4711."}])
+        assert "4711" not in str(made.choices[0].message.content)
+        assert "4711" not in str(stage.requests[0].items)
+        kept = stage.request("GET", f"/chat/completions/{made.id}").text
+        messages = stage.request("GET", f"/chat/completions/{made.id}/messages").text
+        assert "4711" not in kept + messages

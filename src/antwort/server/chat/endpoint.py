@@ -70,6 +70,9 @@ class ChatEndpoint:
             return
         except APIError as error:
             raise reading.told(error) from None
+        if self._engine.checks.current.input and plan.create.input != reading.create.input:
+            # A check has taken something out, and nothing keeps it in another way.
+            sent = msgspec.structs.replace(sent, messages=msgspec.Raw(b"[]"))
         keep = partial(self._kept, sent, plan.ctx.tenant) if sent.chat.store else None
         with self._limits.making(plan.ctx.tenant):
             if sent.chat.stream:
