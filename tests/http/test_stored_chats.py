@@ -208,9 +208,16 @@ def test_metadata_that_does_not_fit_is_refused_before_the_model_is_asked(
 
 def test_messages_that_could_not_be_shown_again_are_refused(tmp_path: Path) -> None:
     with served(tmp_path, [], over_http=True) as stage:
-        for messages in (["Hi"], "Hi", None):
-            found = stage.request("POST", "/chat/completions", json={"store": True, "messages": messages})
-            assert (found.status_code, found.json()["error"]["param"]) == (400, "messages"), found.text
+        odd: list[tuple[JSON, str, str]] = [
+            ({"messages": ["Hi"]}, "messages[0]", "invalid_type"),
+            ({"messages": "Hi"}, "messages", "invalid_type"),
+            ({"messages": None}, "messages", "invalid_type"),
+            ({}, "messages", "missing_required_parameter"),
+        ]
+        for fields, param, code in odd:
+            found = stage.request("POST", "/chat/completions", json={"store": True, **fields})
+            error = found.json()["error"]
+            assert (found.status_code, error["param"], error["code"]) == (400, param, code), found.text
 
 
 def test_tenants_see_their_own_only(tmp_path: Path) -> None:

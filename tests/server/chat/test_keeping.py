@@ -67,6 +67,32 @@ def test_choices_probabilities_and_usage_are_taken_over() -> None:
     assert (found["usage"], found["system_fingerprint"], found["created"]) == ({"total_tokens": 3}, "fp", 7)
 
 
+def test_empty_lists_take_nothing_away() -> None:
+    some, none = {"content": [{"token": "a", "logprob": -0.5}]}, {"content": [], "refusal": []}
+    choices = [{"index": 0, "delta": {}, "logprobs": each, "finish_reason": "stop"} for each in (none, some, none)]
+    found = put_together(*(chunk(choices=[choice]) for choice in choices))
+    assert found is not None
+    assert found["choices"][0]["logprobs"] == {**some, "refusal": []}
+
+
+def test_characters_that_were_cut_in_halves_are_joined() -> None:
+    halves = [chunk({"content": "half"}).replace(b"half", code) for code in (rb"\ud83d", rb"\ude00")]
+    chunks = ChatChunks("chatcmpl-1")
+    shown = chunks.frames([*halves, chunk(finish="stop")])
+    assert shown.count(b'"id":"chatcmpl-1"') == 3
+    assert rb'"content":"\ud83d"' in shown
+    found = chunks.completion()
+    assert found is not None
+    assert (
+        found["choices"][0]["message"]["content"].encode("utf-16", "surrogatepass").decode("utf-16")
+        == "\N{GRINNING FACE}"
+    )
+
+
+def deep(levels: int) -> bytes:
+    return chunk({"x": "deep"}, finish="stop").replace(b'"deep"', b'{"a":' * levels + b"1" + b"}" * levels)
+
+
 @pytest.mark.parametrize(
     "events",
     [
@@ -76,6 +102,8 @@ def test_choices_probabilities_and_usage_are_taken_over() -> None:
         [chunk(finish="stop"), b'{"error": {"message": "no"}}'],
         [chunk(finish="stop"), chunk(choices=["a"])],
         [chunk(finish="stop"), chunk(choices=[{"index": "a"}])],
+        [deep(700)],
+        [deep(900)],
     ],
 )
 def test_what_is_not_complete_is_none(events: list[bytes]) -> None:

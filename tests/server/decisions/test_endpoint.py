@@ -85,6 +85,13 @@ def test_a_server_without_log_probabilities_is_asked_for_its_word_and_that_is_re
         assert [request.top_logprobs for request in stage.requests] == [5, None, None]
 
 
+def test_an_empty_answer_does_not_tell_that_a_server_has_no_log_probabilities(tmp_path: Path) -> None:
+    with served(tmp_path, [turn(""), CODES, CODES]) as stage:
+        for _ in range(2):
+            assert decided(stage).answers[0].probability == 1.0
+        assert [request.top_logprobs for request in stage.requests] == [5, 5, 5]
+
+
 def test_a_server_that_refuses_both_is_asked_without_them(tmp_path: Path) -> None:
     steps: list[Turn | str] = [
         turn(error=fail(400, "logprobs are not supported with this model")),
@@ -203,9 +210,12 @@ def test_images_of_inputs_and_questions_are_shown(tmp_path: Path) -> None:
 def test_urls_that_no_stranger_may_name_reach_no_model(tmp_path: Path) -> None:
     image = {"type": "input_image", "image_url": "http://127.0.0.1/x"}
     said, question = {"role": "user", "content": [image]}, {**PREDICATE, "instructions": [image]}
+    called = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": [image]}
     with served(tmp_path, [], over_http=True) as stage:
         for fields, param in (
             ({"input": [said]}, "input[0].content[0].image_url"),
+            ({"input": [called, output]}, "input[1].output[0].image_url"),
             ({"questions": [question]}, "questions[0].instructions[0].image_url"),
         ):
             error = stage.request("POST", "/decisions", json=asked(**fields)).json()["error"]

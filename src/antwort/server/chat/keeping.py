@@ -11,11 +11,11 @@ import msgspec
 from msgspec import Struct
 
 from antwort.concurrency.large_work import LargeWork
-from antwort.errors import BadRequestError
 from antwort.runs.limits import TenantLimits
 from antwort.storage.chat_completions import ChatCompletions, NewChat, new_chat_id
 from antwort.types import JSON
-from antwort.wire.chat.stored import read_metadata
+from antwort.wire.chat.stored import check_messages, read_metadata
+from antwort.wire.field_errors import missing_parameter
 
 logger = logging.getLogger(__name__)
 
@@ -46,8 +46,9 @@ class ChatKeeper:
         """
         del fields["store"]
         metadata = read_metadata(fields.pop("metadata", None))
-        messages = fields.get("messages", msgspec.Raw(b"null"))
-        await self._large_work.run_if(len(bytes(messages)) >= LARGE, _check_messages, messages)
+        if (messages := fields.get("messages")) is None:
+            raise missing_parameter("messages")
+        await self._large_work.run_if(len(bytes(messages)) >= LARGE, check_messages, messages)
         await self._limits.check_room(tenant)
         return ChatKeeping(self, self._large_work, tenant, WantedChat(model, metadata, messages))
 
@@ -106,13 +107,6 @@ class WantedChat(Struct, frozen=True):
     messages: msgspec.Raw
 
 
-def _check_messages(messages: msgspec.Raw) -> None:
-    try:
-        msgspec.json.decode(messages, type=list[JSON])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRequestError(f"'messages' cannot be kept: {error}.", param="messages", code="invalid_type") from None
-
-
 # --- streams ----------------------------------------------------------------------------------------------------------
 
 
@@ -149,19 +143,25 @@ class ChatChunks:
 
     def _taken(self, data: bytes) -> bytes:
         self.size += len(data)
+        chunk = _read_json(data)
+        if not isinstance(chunk, dict) or not isinstance(chunk.get("choices"), list):
+            self._is_broken = self._is_broken or (isinstance(chunk, dict) and "error" in chunk)
+            return data
+        shown = self._shown(data, chunk)
         try:
-            fields = _decode_fields(data)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return data
-        chunk = _read_json(data) if "choices" in fields else None
-        if not isinstance(chunk, dict) or not isinstance(chunk["choices"], list):
-            self._is_broken = self._is_broken or "error" in fields
-            return data
-        for choice in chunk.pop("choices"):
-            self._add(choice)
+            for choice in chunk.pop("choices"):
+                self._add(choice)
+        except RecursionError:
+            self._is_broken = True
         self._head |= {name: value for name, value in chunk.items() if value is not None and name not in _OWN}
-        fields["id"] = self._id
-        return _encode(fields)
+        return shown
+
+    def _shown(self, data: bytes, chunk: JSON) -> bytes:
+        """Return a chunk with the id of this server, and whatever else it has as it was written."""
+        try:
+            return _encode(_decode_fields(data) | {"id": self._id})
+        except (msgspec.MsgspecError, UnicodeDecodeError):  # half a character: whoever joins the texts has all of it
+            return json.dumps({**chunk, "id": self._head["id"]}, separators=(",", ":")).encode()
 
     def _add(self, choice: Any) -> None:
         if not isinstance(choice, dict) or not isinstance(choice.get("index", 0), int):
@@ -181,7 +181,10 @@ class ChatChunks:
         """Return the completion; None if it is not complete."""
         if self._is_broken or not self._choices or any("finish_reason" not in one for one in self._choices.values()):
             return None
-        choices = [_choice(index, choice) for index, choice in sorted(self._choices.items())]
+        try:
+            choices = [_choice(index, choice) for index, choice in sorted(self._choices.items())]
+        except RecursionError:
+            return None
         created = self._head["created"]
         return {**self._head, "created": int(time.time()) if created is None else created, "choices": choices}
 
@@ -220,6 +223,8 @@ def _merge(into: JSON, delta: JSON) -> None:
 
 def _extended(known: Any, more: list[Any]) -> Any:
     """Add to a list; what has an index in it, as calls have, is put together of several chunks."""
+    if not more:  # what there is, or is to be, is not told by it
+        return [] if known is None else known
     if not all(isinstance(one, dict) and isinstance(one.get("index"), int) for one in more):
         if not isinstance(known, list):
             known = []

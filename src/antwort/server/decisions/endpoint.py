@@ -16,7 +16,7 @@ from antwort.context import Context
 from antwort.context.context import RESPONSES_WRITE
 from antwort.engine.engine import Engine
 from antwort.engine.plan import Plan
-from antwort.engine.planning.input_files import check_links
+from antwort.engine.planning.input_files import check_links, item_links
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
 from antwort.lazy_imports import compiled_on_use, imported_on_use
 from antwort.runs.local import LocalRuns
@@ -140,7 +140,9 @@ class DecisionEndpoint:
             safety_identifier=request.safety_identifier,
         )
         if self._engine.check_url is not None:
-            await check_links(links(request.questions), self._engine.check_url)
+            items = () if isinstance(given, str) else enumerate(given)
+            said = [link for index, item in items for link in item_links(item, f"input[{index}]")]
+            await check_links([*said, *links(request.questions)], self._engine.check_url)
         create = await self._engine.checked(create, ctx)
         return await self._engine.plan(create, ctx.with_(scopes=frozenset({RESPONSES_WRITE})))
 
@@ -223,6 +225,8 @@ class _Asking:
             said = self._read(response)
             if not form.logprobs or said.logprobs or said.declined:
                 self._endpoint.note_form(self._model, form)
+                return said
+            if not said.text:  # there were no tokens to tell of, which says nothing of the server
                 return said
             form = form._replace(logprobs=False)
 

@@ -1,7 +1,7 @@
 """Chat completions that are kept, as clients see them."""
 
-from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
 from msgspec import Meta, Struct
@@ -60,20 +60,36 @@ class DeletedCompletion(Struct, kw_only=True):
     deleted: bool = True
 
 
+S = TypeVar("S", bound=Struct)
+
+
 class _Described(Struct):
     metadata: Metadata | None = None
+
+
+class _Saying(Struct):
+    messages: list[JSON]
 
 
 def read_metadata(given: msgspec.Raw | None) -> dict[str, str]:
     """Return the metadata of a request; BadRequestError names what does not fit."""
     if given is None:
         return {}
-    body = msgspec.json.encode({"metadata": given})
-    try:
-        found = msgspec.json.decode(body, type=_Described).metadata
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise field_error(str(error), _Described, lambda: read_document(body)) from None
+    found = _read({"metadata": given}, _Described).metadata
     return {name: value for name, value in (found or {}).items() if value is not None}
+
+
+def check_messages(given: msgspec.Raw) -> None:
+    """Check that the messages of a request can be kept; BadRequestError names what does not fit."""
+    _read({"messages": given}, _Saying)
+
+
+def _read(fields: Mapping[str, msgspec.Raw], kind: type[S]) -> S:
+    body = msgspec.json.encode(fields)
+    try:
+        return msgspec.json.decode(body, type=kind)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise field_error(str(error), kind, lambda: read_document(body)) from None
 
 
 def page_of(data: Sequence[JSON], *, has_more: bool) -> dict[str, Any]:
