@@ -263,7 +263,7 @@ def test_batches_are_listed_newest_first_in_pages_and_deleted_when_they_have_end
         before = sdk.messages.batches.list(limit=2, before_id=made[3])
         assert ([each.id for each in before.data], before.has_more) == (made[1:3], True)
         for wrong in ({"limit": 0}, {"limit": 1001}, {"after_id": "msgbatch_no"}, {"before_id": "batch_no"}):
-            with pytest.raises(anthropic.BadRequestError):
+            with pytest.raises(anthropic.BadRequestError, match=f"'{next(iter(wrong))}'"):
                 sdk.messages.batches.list(**wrong)
         for batch_id in made[:2]:
             ended(sdk, batch_id)

@@ -52,12 +52,17 @@ StartingAfter = Annotated[
 
 
 @contextlib.contextmanager
-def unknown_cursor() -> Iterator[None]:
-    """Turn what a store says of a cursor it does not know into an error of the request: the list itself is there."""
+def unknown_cursor(ending: str = "") -> Iterator[None]:
+    """Turn what a store says of a cursor it does not know into an error of the request: the list itself is there.
+
+    `ending` is what the parameters have behind the names by which the store knows them.
+    """
     try:
         yield
     except NotFoundError as error:
-        raise BadRequestError(error.message, param=error.param or "after", code="invalid_value") from None
+        param = error.param or "after"
+        message = error.message.replace(f"without '{param}'", f"without '{param}{ending}'")
+        raise BadRequestError(message, param=param + ending, code="invalid_value") from None
 
 
 _EXPECTED = {

@@ -68,7 +68,8 @@ def test_choices_probabilities_and_usage_are_taken_over() -> None:
 
 
 def test_empty_lists_take_nothing_away() -> None:
-    some, none = {"content": [{"token": "a", "logprob": -0.5}]}, {"content": [], "refusal": []}
+    some: JSON = {"content": [{"token": "a", "logprob": -0.5}]}
+    none: JSON = {"content": [], "refusal": []}
     choices = [{"index": 0, "delta": {}, "logprobs": each, "finish_reason": "stop"} for each in (none, some, none)]
     found = put_together(*(chunk(choices=[choice]) for choice in choices))
     assert found is not None

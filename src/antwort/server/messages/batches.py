@@ -110,7 +110,7 @@ class MessageBatchEndpoints:
         before_id: Annotated[str | None, Field(description="The page ends before this batch.")] = None,
     ) -> MessageBatchPage:
         """List batches of messages, the newest first."""
-        with unknown_cursor():
+        with unknown_cursor("_id"):
             page = await self._batches.page(ctx.tenant, limit=limit, after=after_id, before=before_id)
         found = [_told(batch, _base(request.scope)) for batch in page.data]
         first, last = (found[0].id, found[-1].id) if found else (None, None)
