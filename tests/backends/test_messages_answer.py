@@ -254,6 +254,20 @@ def test_an_error_among_the_events_is_that_error(kind: str, expected: type[APIEr
     assert notes.said() == "Hel"
 
 
+def test_a_signature_costs_no_more_than_it_is_long() -> None:
+    answer = MessagesAnswer(LIMITS, Notes())
+    answer.take(json.dumps(begin(0, "thinking", signature="s" * 10_000_000)).encode())
+    sent = json.dumps(piece(0, "signature", signature="x")).encode()
+    for _ in range(20_000):  # which is nothing, if what is there is not copied each time
+        answer.take(sent)
+    notes = Notes()
+    answer = MessagesAnswer(LIMITS, notes)
+    for event in (begin(0, "thinking", signature="s"), *[piece(0, "signature", signature="x")] * 3, over(0), ends()):
+        answer.take(json.dumps(event).encode())
+    answer.end()
+    assert json.loads(notes.calls[0][1])["signature"] == "sxxx"
+
+
 def test_blocks_and_calls_have_limits() -> None:
     few = AnswerLimits.of("claude", BackendConfig(url="http://localhost", max_calls=2, max_items=3))
     calls = [begin(index, "tool_use", id="t", name="f", input={}) for index in range(3)]

@@ -169,6 +169,16 @@ async def test_a_list_that_never_ends_does(server: ModelServer, connect_messages
     assert [info.id for info in await connect_messages().models()] == ["a", "a"]
 
 
+@pytest.mark.parametrize(("brings", "asked"), [(False, 1), (True, 100)])
+async def test_a_list_with_ever_new_pages_ends_too(
+    server: ModelServer, connect_messages: ConnectMessages, brings: bool, asked: int
+) -> None:
+    pages = [listed(f"m{number}", more=True) for number in range(asked + 1)]
+    server.scripts += [reply(page if brings else {**page, "data": []}) for page in pages]
+    assert len(await connect_messages().models()) == (asked if brings else 0)
+    assert len(server.exchanges) == asked
+
+
 async def test_what_the_list_says_of_a_model_is_heeded_from_the_first_turn_on(
     server: ModelServer, connect_messages: ConnectMessages, notes: Notes
 ) -> None:

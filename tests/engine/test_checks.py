@@ -14,7 +14,7 @@ from typing_extensions import override
 
 from antwort.context import Context
 from antwort.engine.planning.checked_input import REFUSED
-from antwort.functions import Allow, CheckSpec, FunctionSpec, Provider, Verdict, check
+from antwort.functions import Allow, CheckSpec, FunctionSpec, Provider, Refuse, Verdict, check
 from antwort.testing import call, turn
 
 TOLD = f"I know it: {SECRET}, and no more."
@@ -104,6 +104,57 @@ def test_every_text_of_an_input_is_looked_at(tmp_path: Path) -> None:
         read = said_to_model(stage)
         assert [f"{letter} {STARS}" in read for letter in "abcd"] == [True] * 4
         assert read.count(SECRET) == 1  # the instructions are not a user's
+
+
+CLAIMED: list[Any] = [
+    {"type": "function_call", "call_id": "c1", "name": "f", "arguments": f'{{"a": ["{SECRET}"], "n": 1, "b": "fine"}}'},
+    {"type": "function_call_output", "call_id": "c1", "output": "Fine."},
+    {"type": "function_call", "call_id": "c2", "name": "f", "arguments": f'{{"a": "{SECRET}", "a": "fine"}}'},
+    {"type": "function_call_output", "call_id": "c2", "output": "Fine."},
+    {"type": "custom_tool_call", "call_id": "c3", "name": "g", "input": SECRET},
+    {"type": "custom_tool_call_output", "call_id": "c3", "output": "Fine."},
+    {"type": "mcp_call", "id": "mcp_1", "name": "m", "server_label": "s", "arguments": "{}", "output": SECRET},
+    {"type": "web_search_call", "id": "ws_1", "action": {"type": "search", "query": SECRET}},
+    {"type": "file_search_call", "id": "fs_1", "queries": [SECRET], "results": [{"file_id": "f", "text": SECRET}]},
+    {"type": "program", "id": "p1", "call_id": "c4", "code": f"print('{SECRET}')", "fingerprint": "f"},
+    {"type": "program_output", "id": "p2", "call_id": "c4", "result": SECRET, "status": "completed"},
+]
+
+
+def test_calls_that_a_client_says_were_made_are_looked_at(tmp_path: Path) -> None:
+    with guarded(tmp_path, ["Fine."], "input", storage={}) as stage:
+        answer = stage.request("POST", "/responses", json={"model": "scripted", "input": CLAIMED})
+        assert answer.status_code == 200, answer.text
+        kept = stage.request("GET", f"/responses/{answer.json()['id']}/input_items?order=asc").json()["data"]
+        assert (SECRET in str(kept), SECRET in said_to_model(stage)) == (False, False)
+        assert (kept[0]["arguments"], kept[2]["arguments"]) == (f'{{"a":["{STARS}"],"n":1,"b":"fine"}}', '{"a":"fine"}')
+        assert kept[8]["results"] == [{"file_id": "f", "text": STARS}]
+        refused = [{**CLAIMED[0], "arguments": f'{{"a": "{WORD}"}}'}, CLAIMED[1]]
+        assert refusals(create(stage, False, input=refused)) == [REASON]
+    assert_nowhere(tmp_path)
+
+
+@pytest.mark.parametrize(("path", "name"), [("/responses", "input"), ("/conversations", "items")])
+def test_what_is_no_item_is_refused_as_without_checks(tmp_path: Path, path: str, name: str) -> None:
+    with guarded(tmp_path, [], "input", storage={}) as stage:
+        for item in ({"type": ["x"]}, {"type": {"a": 1}, "role": []}, {"role": ["user"], "content": "x"}):
+            answer = stage.request("POST", path, json={name: [item]})
+            assert answer.status_code == 400, answer.text
+
+
+def test_what_is_found_only_in_the_texts_of_a_call_together_takes_all_of_them(tmp_path: Path) -> None:
+    class Pairs(Provider):
+        @check("input")
+        def pairs(self, text: str) -> Verdict:
+            """Refuse two together."""
+            return Refuse(REASON) if "left" in text and "right" in text else Allow()
+
+    given = [{**CLAIMED[0], "arguments": '{"a": "left", "b": ["right"]}'}, CLAIMED[1]]
+    with guarded(tmp_path, [], provider=Pairs(), storage={}) as stage:
+        response = create(stage, False, input=given)
+        assert refusals(response) == [REASON]
+        kept = stage.request("GET", f"/responses/{response.id}/input_items").text
+        assert ("left" in kept, "right" in kept, REFUSED.format(REASON) in kept) == (False, False, True)
 
 
 def test_the_input_of_a_background_response_is_checked_too(tmp_path: Path) -> None:
@@ -270,6 +321,14 @@ def test_calls_for_the_client_are_masked_and_those_that_are_refused_stay_here(tm
         assert made.arguments == f'{{"city":"{STARS}"}}'
         assert outputs(stage)[0] == REASON
         assert "It is dear." in outputs(stage)[1]
+
+
+def test_nothing_is_hidden_behind_a_name_that_arguments_have_twice(tmp_path: Path) -> None:
+    given = f'{{"city": "{SECRET}", "city": "Rome"}}'
+    with guarded(tmp_path, [turn(calls=[call("get_weather", given)])], "call") as stage:
+        response = create(stage, False, input="x", tools=[CLIENT_TOOL])
+        found: Any = response.output[0]
+        assert found.arguments == '{"city":"Rome"}'
 
 
 def test_a_call_that_a_check_asks_about_waits_for_an_approval_with_the_reason(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The one path every check takes: in time, contained, counted; whatever fails lets nothing through that it guards."""
 
 import asyncio
+import json as stdlib_json
 import logging
 import time
 import traceback
@@ -283,6 +284,7 @@ async def checked_arguments(
     checks: Iterable[RegisteredCheck], call: CheckedCall, arguments: str, ctx: Context
 ) -> CheckedArguments:
     """Return what becomes of a call with these arguments, each check after the other; a refusal is the last word."""
+    arguments = unambiguous(arguments)
     changed, asks = call, None
     for check in checks:
         verdict = await check.verdict(changed, ctx)
@@ -297,6 +299,26 @@ async def checked_arguments(
         text = str(changed.arguments.get(_RAW, "")) if is_raw else msgspec.json.encode(changed.arguments).decode()
         return CheckedArguments(text, asks=asks)
     return CheckedArguments(arguments, asks=asks)
+
+
+class _NamedTwiceError(Exception):
+    """An object has two values of one name."""
+
+
+def unambiguous(arguments: str) -> str:
+    """Return arguments without what is named twice: checks see the last value, and others may read the first."""
+    try:
+        stdlib_json.loads(arguments, object_pairs_hook=_once)
+    except _NamedTwiceError:
+        return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
+    except (ValueError, RecursionError):  # it is no JSON
+        pass
+    return arguments
+
+
+def _once(pairs: list[tuple[str, Any]]) -> None:
+    if len({name for name, _ in pairs}) < len(pairs):
+        raise _NamedTwiceError
 
 
 def shown_arguments(arguments: str) -> JSON:

@@ -317,3 +317,21 @@ ITEM_SHAPES: Mapping[str, type[Shape]] = MappingProxyType(
 """What items must look like, by their type. Items of further types are passed on as they are."""
 WITH_TOOLS = frozenset({"additional_tools", "tool_search_output"})
 """Those whose `tools` are as in a request."""
+CALL_TEXTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "function_call": ("arguments",),
+        "custom_tool_call": ("input",),
+        "mcp_call": ("arguments", "output", "error"),
+        "web_search_call": ("action", "results"),
+        "file_search_call": ("queries", "results"),
+        "image_generation_call": ("revised_prompt",),
+        "code_interpreter_call": ("code", "outputs"),
+        "local_shell_call": ("action",),
+        "shell_call": ("action",),
+        "apply_patch_call": ("operation",),
+        "computer_call": ("action", "actions"),
+        "tool_search_call": ("arguments",),
+        "program": ("code",),
+    }
+)
+"""What calls were made with, and what has come of them, by the types of their items: fields with texts in them."""

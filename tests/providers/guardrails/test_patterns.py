@@ -92,6 +92,24 @@ def test_much_text_is_searched_in_pieces_and_nothing_at_their_ends_is_missed() -
     assert key not in shown(text)
 
 
+LONG_TOKEN = f"eyJ{'hbGciOiJIUzI1NiJ9' * 8}.eyJ{'A9b8C7d6' * 200}.{'sIgn' * 90}"
+
+
+def test_what_is_longer_than_a_piece_can_be_is_found_at_its_end() -> None:
+    patterns = all_patterns()
+    for before in (49_000, 49_900, 49_990):
+        assert shown(f"{'word ' * (before // 5)}{LONG_TOKEN} end", patterns).endswith("word [token] end")
+    assert shown(f"{'word ' * 9990}Bearer {'aB3' * 1000} end", patterns).endswith("Bearer [token] end")
+
+
+@pytest.mark.parametrize("size", [1, 40, 1000])
+async def test_what_stands_in_a_long_line_of_json_is_not_shown(size: int) -> None:
+    text = f'{{"a":"{"x" * 3000}","token":"{LONG_TOKEN}","b":"{"y,z" * 1000}"}}'
+    pieces = [text[start : start + size] for start in range(0, len(text), size)]
+    found = await passed_answer(Guardrails.from_settings({}), pieces)
+    assert found.text == text.replace(LONG_TOKEN, "[token]")
+
+
 async def test_what_is_found_is_masked_refused_or_let_through_as_the_settings_say() -> None:
     text = "sk-proj-abcdefghij0123456789 of me@example.com"
     provider = Guardrails.from_settings({"patterns": {"api_key": "allow", "email": "mask"}})
@@ -145,7 +163,10 @@ def test_it_is_known_how_long_a_match_can_be(pattern: str, longest: int) -> None
         ("(?=a)b", "may have"),
         (r"(a)\1", "may not have"),
         ("a{2,}", "has no end"),
-        (r"\d{1,40}\d{1,40}\d{1,40}x", "ways"),
+        (r"\d{1,40}\d{1,40}x", "ways"),
+        ("(?:a{,50}){,50}b", "may not be repeated"),
+        ("(?:a{0,20000}){0,20000}b", "may not be repeated"),
+        ("a{,}b", "has no end"),
         ("a{900}b{900}", "characters"),
         ("(", "no regular expression"),
         ("a?", "matches nothing"),

@@ -184,6 +184,7 @@ class MessagesAnswer:
         "_kind",
         "_limits",
         "_reason",
+        "_signature",
         "_sink",
         "_start",
         "_thoughts",
@@ -203,6 +204,7 @@ class MessagesAnswer:
         self._index: int | None = None
         self._start = SentBlock()
         self._thoughts = Pieces()
+        self._signature = Pieces()
         self._has_arguments = False
         self._calls = 0
         self._items = 0
@@ -305,7 +307,7 @@ class MessagesAnswer:
                 self._thoughts.add(delta.thinking)
                 self._sink.reasoning(delta.thinking)
             elif delta.signature:
-                self._start.signature = (self._start.signature or "") + delta.signature
+                self._signature.add(delta.signature)
 
     def _take_end(self, reason: str | None, details: Any, usage: Any) -> None:
         """Take why the message ends, and the tokens used so far: those that are not told again stay."""
@@ -329,7 +331,9 @@ class MessagesAnswer:
             return
         self.pass_on()
         if block.type == "thinking":
-            self._thoughts = Pieces()
+            self._thoughts, self._signature = Pieces(), Pieces()
+            if block.signature:
+                self._signature.add(block.signature)
             if block.thinking:
                 self._thoughts.add(block.thinking)
                 self._sink.reasoning(block.thinking)
@@ -351,8 +355,8 @@ class MessagesAnswer:
         kind, block, self._kind = self._kind, self._start, ""
         if kind == "tool_use" and not self._has_arguments:
             self._sink.tool_call(self._calls - 1, arguments=_written(block.input) or "{}")
-        elif kind == "thinking" and block.signature:
-            self._sink.opaque(sealed_thoughts(SignedThoughts(self._thoughts.text(), block.signature)))
+        elif kind == "thinking" and self._signature:
+            self._sink.opaque(sealed_thoughts(SignedThoughts(self._thoughts.text(), self._signature.text())))
         elif kind == "redacted_thinking" and block.data:
             self._sink.opaque(sealed_thoughts(HiddenThoughts(block.data)))
 

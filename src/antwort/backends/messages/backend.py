@@ -22,6 +22,9 @@ from antwort.concurrency.slots import Queue
 from antwort.config import BackendConfig
 from antwort.types import JSON
 
+_MOST_PAGES = 100
+"""Pages of a list of models that are asked for: it may have no end."""
+
 
 class MessagesBackend(RemoteBackend):
     """One server that speaks Messages.
@@ -88,16 +91,18 @@ class MessagesBackend(RemoteBackend):
         found: list[ModelInfo] = []
         traits: dict[str, ModelTraits] = {}
         path, last = self.models_path, ""
-        while path and len(found) < self.limits.models:
-            page = await self._listed(path)
+        for _ in range(_MOST_PAGES):
+            page, before = await self._listed(path), len(found)
             found += islice(read_models(page, self.name), self.limits.models - len(found))
             fields = page if isinstance(page, dict) else {}
             entries = fields.get("data")
             for name, said in traits_in(entries if isinstance(entries, list) else ()):
                 traits.setdefault(name, said)
-            before, last = last, str(fields.get("last_id") or "")
-            goes_on = fields.get("has_more") is True and last not in {"", before}
-            path = f"{self.models_path}&after_id={quote(last, safe='')}" if goes_on else ""
+            seen, last = last, str(fields.get("last_id") or "")
+            brings_more = before < len(found) < self.limits.models
+            if not brings_more or fields.get("has_more") is not True or last in {"", seen}:
+                break
+            path = f"{self.models_path}&after_id={quote(last, safe='')}"
         self._traits = traits
         self._known.learn(found)
         return tuple(found)

@@ -3,6 +3,7 @@
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
+from string import ascii_letters, digits
 from typing import Literal
 
 from antwort.backends.base import TurnSink, WholeTurn
@@ -16,7 +17,10 @@ from antwort.wire.responses import Usage
 _LEAST = 16
 """Characters that have to come before it is worth another look whether something can go on."""
 _LONGEST_WORD = 1000
-"""Characters without a blank from which on a word is cut."""
+"""Characters without a blank from which on a word is cut where there is a mark that no secret has in it."""
+_LONGEST_RUN = 10_000
+"""Characters without such a mark from which on they are cut anywhere."""
+_IN_SECRETS = frozenset(f"{ascii_letters}{digits}_.+/=:~@%&?#-")
 
 Said = Literal["text", "reasoning", "summary", "refusal"]
 
@@ -34,7 +38,7 @@ class HeldText:
 
     Before each look at least as much is held back as the check has to see; a span that it masks and that reaches into
     that may not be at its end yet, and is held back as a whole. Words are not cut: what is looked for in the rest would
-    seem to begin there.
+    seem to begin there, or not be known any more. Long ones are, where languages and JSON have marks in them.
     """
 
     def __init__(self, check: RegisteredCheck, ctx: Context) -> None:
@@ -84,11 +88,15 @@ def _final(held: str, holds: int, spans: Sequence[MaskedSpan]) -> int:
             end = min(end, span.start - holds)
     if end <= 0:
         return 0
-    blank = end
-    while blank and not held[blank - 1].isspace():
-        blank -= 1
-    if blank or end < _LONGEST_WORD:
-        end = blank
+    begin = end
+    while begin and not held[begin - 1].isspace():
+        begin -= 1
+    if begin == 0 and end >= _LONGEST_WORD:
+        begin = end
+        while begin and held[begin - 1] in _IN_SECRETS:
+            begin -= 1
+    if begin or end < _LONGEST_RUN:
+        end = begin
     for span in reversed(spans):
         if span.start < end < span.end:
             end = span.start

@@ -1,7 +1,9 @@
 """What a request brings is checked before anything else is made of it: nothing keeps what a check has masked."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -13,18 +15,25 @@ from antwort.engine.plan import ChildWork, Plan
 from antwort.engine.planning.planner import Planner
 from antwort.errors import BadRequestError
 from antwort.functions import Refuse
-from antwort.functions.checking import RegisteredCheck, checked_text
+from antwort.functions.checking import RegisteredCheck, checked_text, unambiguous
 from antwort.types import JSON
 from antwort.wire.client_tools import OUTPUTS
+from antwort.wire.item_shapes import CALL_TEXTS
 from antwort.wire.requests import CreateResponse
 
 REFUSED = "[This text was refused: {}]"
 """What is kept, and read by the model in later turns, in the place of a text that a check refuses."""
 _AT_ONCE = 8
 """Texts of one request that are looked at at the same time."""
-_TRUSTED = frozenset({"system", "developer"})
+_TRUSTED = ("system", "developer")
 """Roles whose messages are instructions: of the operator, or of whoever has written the client."""
-_APPROVAL = "mcp_approval_response"
+_SAID: Mapping[str, Sequence[str]] = MappingProxyType(
+    {"mcp_approval_response": ("reason",), "reasoning": ("content", "summary"), "program_output": ("result",)}
+)
+"""What parts of content are in, by the types of items."""
+_NAMES = frozenset({"type", "id", "file_id", "container_id", "status"})
+_BETWEEN = "\n---\n"
+"""Stands between texts that are looked at together: nothing reaches from one into the next."""
 
 _Look = Callable[[str], Awaitable[str]]
 
@@ -32,8 +41,8 @@ _Look = Callable[[str], Awaitable[str]]
 class InputChecks(msgspec.Struct, frozen=True, eq=False):
     """Has the checks of providers look at all texts that requests bring.
 
-    These are the texts of messages and thoughts, those of assistants included, since a client can claim them, the
-    outputs of tools that clients execute, and variables of prompts. Instructions, and what system and developer
+    These are the texts of messages, thoughts and calls, those of assistants included, since a client can claim them,
+    the outputs of tools that clients execute, and variables of prompts. Instructions, and what system and developer
     messages say, are the operator's or those of whoever has written the client. Images and files are none of it.
     """
 
@@ -121,22 +130,26 @@ class _Looks:
 
 async def _item(item: JSON, look: _Look) -> JSON:
     kind = item.get("type") or "message"
-    if kind == "message" and item.get("role") not in _TRUSTED:
-        return await _with(item, "content", look)
-    if kind == _APPROVAL:
-        return await _with(item, "reason", look)
-    if isinstance(kind, str) and (kind in OUTPUTS or kind.endswith("_output")):
-        return await _with(item, "output", look)
-    if kind == "reasoning":
-        return await _with(await _with(item, "content", look), "summary", look)
-    return item
+    if kind == "message":
+        return item if item.get("role") in _TRUSTED else await _with(item, ("content",), look)
+    if not isinstance(kind, str):
+        return item
+    if kind in _SAID:
+        return await _with(item, _SAID[kind], look)
+    if kind in OUTPUTS:
+        return await _with(item, ("output",), look)
+    return await _call(item, CALL_TEXTS.get(kind, ()), look)
 
 
-async def _with(item: JSON, name: str, look: _Look) -> JSON:
-    """Return an item with the texts in one of its fields, which is a text or parts that have some."""
-    before = item.get(name)
-    after = await _texts(before, look)
-    return item if after is before else {**item, name: after}
+async def _with(item: JSON, names: Sequence[str], look: _Look) -> JSON:
+    """Return an item with the texts in some of its fields, which are texts or parts that have some."""
+    changed: JSON = {}
+    for name in names:
+        before = item.get(name)
+        after = await _texts(before, look)
+        if after is not before:
+            changed[name] = after
+    return {**item, **changed} if changed else item
 
 
 async def _texts(value: Any, look: _Look) -> Any:
@@ -164,3 +177,62 @@ async def _part(part: Any, look: _Look) -> Any:
         if isinstance(text, str) and text and (found := await look(text)) != text:
             changed[name] = found
     return {**part, **changed} if changed else part
+
+
+# --- calls that a client says were made -------------------------------------------------------------------------------
+
+
+async def _call(item: JSON, names: Sequence[str], look: _Look) -> JSON:
+    """Return a call with what it was made with, and what has come of it: JSON is looked at by the texts in it.
+
+    They are looked at together, and one by one only if something was found, since each look may ask a model.
+    """
+    item = {**item, **{name: unambiguous(item[name]) for name in names if isinstance(item.get(name), str)}}
+    values = {name: _read(item[name]) for name in names if item.get(name)}
+    texts = [text for value in values.values() for text in _strings(value)]
+    if not texts:
+        return item
+    together = _BETWEEN.join(texts)
+    found = await look(together)
+    if found == together:
+        return item
+    known = {text: await look(text) for text in dict.fromkeys(texts)}
+    if all(new == old for old, new in known.items()):  # it is there only if they are taken together
+        known = dict.fromkeys(texts, found)
+    changed: JSON = {}
+    for name, value in values.items():
+        after = _replaced(value, known)
+        changed[name] = after if value is item[name] else msgspec.json.encode(after).decode()
+    return {**item, **changed}
+
+
+def _read(value: Any) -> Any:
+    """Return what a field has in it, if that is JSON."""
+    if isinstance(value, str) and value.lstrip()[:1] in {"{", "["}:
+        with contextlib.suppress(msgspec.DecodeError, UnicodeError, RecursionError):
+            return msgspec.json.decode(value)
+    return value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    """Yield the texts in a value, but for what only says which thing is meant."""
+    if isinstance(value, str):
+        if value and not value.startswith("data:"):
+            yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name not in _NAMES:
+                yield from _strings(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _strings(inner)
+
+
+def _replaced(value: Any, known: Mapping[str, str]) -> Any:
+    if isinstance(value, str):
+        return known.get(value, value)
+    if isinstance(value, Mapping):
+        return {name: inner if name in _NAMES else _replaced(inner, known) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_replaced(inner, known) for inner in value]
+    return value

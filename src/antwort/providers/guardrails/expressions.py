@@ -4,10 +4,10 @@ import re
 
 _TOKEN = re.compile(
     r"(?P<escape>\\.)|(?P<class>\[\^?\]?(?:\\.|[^\]\\])*\])|(?P<open>\((?:\?:)?)|(?P<special>\(\?)|(?P<close>\))"
-    r"|(?P<times>\{(?P<least>\d{1,4})(?:(?P<to>,)(?P<most>\d{1,4})?)?\}|[?*+])|(?P<or>\|)|(?P<other>.)",
+    r"|(?P<times>\{(?=[\d,])(?P<least>\d*)(?:(?P<to>,)(?P<most>\d*))?\}|[?*+])|(?P<or>\|)|(?P<other>.)",
     re.DOTALL,
 )
-_WAYS = 10_000
+_WAYS = 1000
 """In so many ways an expression may match at one place, at worst."""
 _LONGEST = 1000
 """Characters that a match may have."""
@@ -50,10 +50,13 @@ class Expression:
             raise ValueError(f"it is no regular expression: {error}") from None
         if self.compiled.match(""):
             raise ValueError("it matches nothing, which is everywhere")
-        self.longest = self._measured(pattern)
+        measured = self._measured(pattern)
+        self.longest = measured.longest
         """Characters of the longest match."""
+        self.ways = measured.ways * (len(measured.branches) + 1)
+        """In how many ways it may match at one place: as many are tried where it does not."""
 
-    def _measured(self, pattern: str) -> int:
+    def _measured(self, pattern: str) -> _Group:
         parts = [_Group()]
         for found in _TOKEN.finditer(pattern):
             part, text = parts[-1], found[0]
@@ -78,14 +81,14 @@ class Expression:
             raise ValueError(f"it can match in more than {_WAYS:,} ways at one place; give its repetitions less room")
         if whole.longest > _LONGEST:
             raise ValueError(f"a match can have more than {_LONGEST:,} characters")
-        return whole.longest
+        return whole
 
     @staticmethod
     def _repeat(part: _Group, found: "re.Match[str]") -> None:
         text = found["times"]
         if text in {"*", "+"} or (found["to"] and not found["most"]):
             raise ValueError(f"'{text}' has no end; say how often at most, as in {{1,40}}")
-        least = 0 if text == "?" else int(found["least"])
+        least = 0 if text == "?" else int(found["least"] or 0)
         most = 1 if text == "?" else int(found["most"] or found["least"])
         if part.is_repeated and text == "?":
             return  # as few as possible: that changes the order only

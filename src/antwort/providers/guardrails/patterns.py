@@ -9,6 +9,9 @@ from antwort.providers.guardrails.settings import PatternSettings
 
 _STEP = 50_000
 """Characters that are searched at once: nobody else runs meanwhile."""
+_LEAST_STEP = 1000
+_DEAR = 50
+"""In so many ways an expression may match that takes as long as all patterns from here."""
 _OVERLAP = 1000
 HOLDS = 64
 """Characters by which all of these are recognised, but for the operator's own; what goes on behind them is seen by its
@@ -43,7 +46,7 @@ _API_KEY = re.compile(
     r")"
 )
 _TOKEN = re.compile(
-    r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"(?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?"
     r"|(?<![A-Za-z])[Bb]earer[ \t]{1,5}(?P<inner>[A-Za-z0-9._~+/-]{20,}={0,2})"
 )
 _PASSWORD = re.compile(r"(?<![a-z0-9])[a-z][a-z0-9+.-]{1,20}://[^\s/:@]{0,100}:(?P<inner>[^\s/@]{1,200})@")
@@ -60,16 +63,24 @@ _IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?=(?: ?[A-Z0-9]){11})")
 _CARD = re.compile(r"(?<![\d.])\d(?:[ -]?\d){12,}(?!\d)")
 
 
-def _matching(pattern: re.Pattern[str]) -> "Callable[[str], _Places]":
-    """Return what gives the places of a pattern, or of the part of it that counts."""
+def _matching(pattern: re.Pattern[str], ways: int = 1) -> "Callable[[str], _Places]":
+    """Return what gives the places of a pattern, or of the part of it that counts.
+
+    The more ways it can match in at one place, the less is searched at once.
+    """
     group = "inner" if "inner" in pattern.groupindex else 0
+    step = max(_LEAST_STEP, _STEP // ways)
 
     def places(text: str) -> _Places:
         done = 0
-        for start in range(0, len(text), _STEP):
-            for match in pattern.finditer(text, max(start, done), min(len(text), start + _STEP + _OVERLAP)):
-                if match.start() >= start + _STEP:
+        for start in range(0, len(text), step):
+            end = min(len(text), start + step + _OVERLAP)
+            for found in pattern.finditer(text, max(start, done), end):
+                if found.start() >= start + step:
                     break
+                match = found
+                if found.end() == end < len(text):  # it may go on
+                    match = pattern.match(text, found.start()) or found
                 done = match.end()
                 yield match.span(group if group and match[group] is not None else 0)
 
@@ -202,10 +213,12 @@ class Patterns:
         own = {name: Expression(one.pattern) for name, one in settings.own.items()}
         self.actions = {kind: getattr(settings, kind) for kind in _FINDERS}
         self.actions |= {name: one.action for name, one in settings.own.items()}
-        finders = {**_FINDERS, **{name: _matching(one.compiled) for name, one in own.items()}}
+        finders = {**_FINDERS, **{name: _matching(one.compiled, one.ways) for name, one in own.items()}}
         self._finders = [(kind, places) for kind, places in finders.items() if self.actions[kind] != "allow"]
         self.holds = max([HOLDS, *(one.longest for one in own.values())])
         """Characters that have to be seen to recognise one."""
+        self.cost = 1 + sum(one.ways for one in own.values()) // _DEAR
+        """How many times as long as without expressions of operators a search may take."""
 
     def find(self, text: str) -> list[FoundSecret]:
         """Return all places, in order; of those that lie upon each other, the one that begins first."""

@@ -84,9 +84,10 @@ class Guardrails(Provider[GuardrailSettings]):
         return self._refusal(found) or (Mask(arguments=arguments) if found else Allow())
 
     async def _found(self, text: str) -> list[FoundSecret]:
-        if self._patterns is None:
+        patterns = self._patterns
+        if patterns is None:
             return []
-        return await self._large_work.run_if(len(text) > MUCH // 50, self._patterns.find, text)
+        return await self._large_work.run_if(len(text) * patterns.cost > MUCH // 50, patterns.find, text)
 
     def _refusal(self, found: list[FoundSecret]) -> Refuse | None:
         actions = {} if self._patterns is None else self._patterns.actions

@@ -16,6 +16,7 @@ from antwort.context import Context
 from antwort.context.context import RESPONSES_WRITE
 from antwort.engine.engine import Engine
 from antwort.engine.plan import Plan
+from antwort.engine.planning.checked_input import refused_input
 from antwort.engine.planning.input_files import check_links, item_links
 from antwort.errors import APIError, BadGatewayError, BadRequestError, GatewayTimeoutError
 from antwort.lazy_imports import compiled_on_use, imported_on_use
@@ -143,8 +144,10 @@ class DecisionEndpoint:
             items = () if isinstance(given, str) else enumerate(given)
             said = [link for index, item in items for link in item_links(item, f"input[{index}]")]
             await check_links([*said, *links(request.questions)], self._engine.check_url)
-        create = await self._engine.checked(create, ctx)
-        return await self._engine.plan(create, ctx.with_(scopes=frozenset({RESPONSES_WRITE})))
+        plan = await self._engine.plan(create, ctx.with_(scopes=frozenset({RESPONSES_WRITE})))
+        if plan.refused is not None:
+            raise refused_input(plan.refused)
+        return plan
 
     async def _decide(self, plan: Plan, questions: Sequence[Question]) -> Decision:
         """Ask all questions; the groups share the deadline and the budget of one response."""
