@@ -314,6 +314,15 @@ def test_what_is_not_served_is_refused_by_the_name_that_was_sent(
         assert error["code"] == (code or error["code"]), error
 
 
+def test_messages_that_could_not_be_read_again_are_not_kept(tmp_path: Path) -> None:
+    body = b'{"messages": [{"role": "user", "content": "Hi", "n": 1e999}], "store": true}'
+    with making(tmp_path, []) as stage:
+        found = stage.request("POST", "/chat/completions", content=body, headers={"content-type": "application/json"})
+        error = found.json()["error"]
+        assert (found.status_code, error["code"]) == (400, "invalid_value")
+        assert error["param"].startswith("messages")
+
+
 def test_errors_of_the_model_are_in_the_envelope_or_end_the_stream(tmp_path: Path) -> None:
     steps = [turn(error=fail(400, "No.")), turn(["a", "b"], error=fail(500, "Broken.", after=1))]
     with making(tmp_path, steps) as stage:

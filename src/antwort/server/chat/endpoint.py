@@ -23,6 +23,7 @@ from antwort.web.routes import AsgiRoute
 from antwort.wire.chat.answers import CompletedChat, chat_of
 from antwort.wire.chat.reading import read_chat, stops
 from antwort.wire.chat.requests import CreateChat, SentChat, decode_chat
+from antwort.wire.chat.stored import check_messages
 from antwort.wire.responses import ResponseObject
 from antwort.wire.translated import Reading
 
@@ -112,4 +113,7 @@ class ChatEndpoint:
 
 def _read(body: bytes | bytearray) -> tuple[SentChat, Reading]:
     sent = decode_chat(body)
-    return sent, read_chat(sent.chat)
+    reading = read_chat(sent.chat)
+    if sent.chat.store:  # beside what is known, messages may have what nobody could read again
+        check_messages(sent.messages)
+    return sent, reading
