@@ -14,7 +14,17 @@ from typing_extensions import override
 
 from antwort.context import Context
 from antwort.engine.planning.checked_input import REFUSED
-from antwort.functions import Allow, CheckSpec, FunctionSpec, Provider, Refuse, Verdict, check
+from antwort.functions import (
+    Allow,
+    CheckSpec,
+    FunctionSpec,
+    Provider,
+    Refuse,
+    ToolResult,
+    Verdict,
+    check,
+)
+from antwort.provider import Hosted, function
 from antwort.testing import call, turn
 
 TOLD = f"I know it: {SECRET}, and no more."
@@ -349,6 +359,21 @@ def test_results_are_masked_or_withheld_before_the_model_reads_them(tmp_path: Pa
         assert outputs(stage) == [STARS, f"The result of shout is withheld: {REASON}"]
     assert_nowhere(tmp_path)
     assert_nowhere(tmp_path, WORD)
+
+
+@pytest.mark.parametrize("output", ["Much was found.", ""])
+def test_what_only_clients_are_shown_of_a_result_is_checked_too(tmp_path: Path, output: str) -> None:
+    @function(hosted=Hosted(types=("find",), item="file_search_call"))
+    async def find(queries: list[str]) -> ToolResult:
+        """Find something."""
+        return ToolResult(output, item={"queries": queries, "results": [{"file_id": "f", "text": SECRET}]})
+
+    steps = [turn(calls=[call("find", queries=["x"])]), "Done."]
+    with guarded(tmp_path, steps, "result", functions=[find], storage={}) as stage:
+        body = {"model": "scripted", "input": "?", "tools": [{"type": "find"}], "include": ["file_search_call.results"]}
+        answer = stage.request("POST", "/responses", json=body).text
+        assert ("Done." in answer, SECRET in answer) == (True, False)
+    assert_nowhere(tmp_path)
 
 
 def test_calls_that_calls_make_are_checked_as_all_others(tmp_path: Path) -> None:

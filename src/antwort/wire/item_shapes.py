@@ -3,7 +3,7 @@
 Fields that OpenAI's types require and that nobody here needs may be left out: many clients do.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -335,3 +335,21 @@ CALL_TEXTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """What calls were made with, and what has come of them, by the types of their items: fields with texts in them."""
+NAMES = frozenset({"type", "id", "file_id", "container_id", "status"})
+"""Fields in them that only say which thing is meant."""
+BETWEEN = "\n---\n"
+"""Stands between texts that are looked at together: nothing reaches from one into the next."""
+
+
+def texts_in(value: Any) -> Iterator[str]:
+    """Yield the texts in what a call was made with, or what has come of it; pictures are none."""
+    if isinstance(value, str):
+        if value and not value.startswith("data:"):
+            yield value
+    elif isinstance(value, Mapping):
+        for name, inner in value.items():
+            if name not in NAMES:
+                yield from texts_in(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from texts_in(inner)

@@ -92,6 +92,13 @@ def test_what_could_not_be_judged_is_refused_unless_the_operator_allows_it(
         assert refusals(response) == (refused if on_error == "refuse" else [])
 
 
+def test_a_judge_reads_letters_that_nobody_sees(tmp_path: Path) -> None:
+    hidden = "".join(chr(0xE0000 + ord(letter)) for letter in "Will it rain?")
+    with served_provider(tmp_path, "guardrails", [turn(NO, expect=matching(text="rain"))], {"judge": JUDGE}) as stage:
+        assert refusals(create(stage, False, input=f"Hello{hidden}")) == ["It is about the weather."]
+        assert "HelloWill it rain?" in said_to_model(stage)
+
+
 def test_a_judge_sees_what_the_patterns_have_left(tmp_path: Path) -> None:
     with served_provider(tmp_path, "guardrails", [YES, "Well.", YES], {"judge": JUDGE}) as stage:
         create(stage, False, input=f"I am {KEY}")

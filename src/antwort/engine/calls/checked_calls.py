@@ -17,6 +17,7 @@ from antwort.functions.checking import (
     checked_text,
     shown_arguments,
 )
+from antwort.wire.item_shapes import BETWEEN, texts_in
 
 _NOT_ASKED = "Somebody would have to approve it ({}), and calls that the client executes cannot be asked about."
 
@@ -59,12 +60,16 @@ def call_of(name: str, arguments: str, target: Target | None) -> CheckedCall:
 async def check_result(
     checks: Sequence[RegisteredCheck], result: ToolResult, call: CheckedCall, plan: Plan
 ) -> ToolResult:
-    """Return what is let through of a result; one that was changed has nothing but its text."""
-    if result.suspension is not None or not result.output:
+    """Return what is let through of a result; one of which something was masked has nothing but its text."""
+    if result.suspension is not None or not (result.output or result.item):
         return result
-    text = await checked_text(checks, result.output, plan.for_checks(), call)
+    text = result.output and await checked_text(checks, result.output, plan.for_checks(), call)
     if isinstance(text, Refuse):
         return ToolResult.error(f"The result of {call.name} is withheld: {text.reason}", "denied")
-    if text == result.output:
-        return result
-    return replace(result, output=text, value=None, item={})
+    if text != result.output:
+        return replace(result, output=text, value=None, item={})
+    # Clients are shown more of a hosted tool than the model has room for.
+    beside = BETWEEN.join(one for one in texts_in(result.item) if one not in text)
+    if beside and await checked_text(checks, beside, plan.for_checks(), call) != beside:
+        return replace(result, item={})
+    return result

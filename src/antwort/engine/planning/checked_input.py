@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -18,7 +18,7 @@ from antwort.functions import Refuse
 from antwort.functions.checking import RegisteredCheck, checked_text, unambiguous
 from antwort.types import JSON
 from antwort.wire.client_tools import OUTPUTS
-from antwort.wire.item_shapes import CALL_TEXTS
+from antwort.wire.item_shapes import BETWEEN, CALL_TEXTS, NAMES, texts_in
 from antwort.wire.requests import CreateResponse
 
 REFUSED = "[This text was refused: {}]"
@@ -31,9 +31,6 @@ _SAID: Mapping[str, Sequence[str]] = MappingProxyType(
     {"mcp_approval_response": ("reason",), "reasoning": ("content", "summary"), "program_output": ("result",)}
 )
 """What parts of content are in, by the types of items."""
-_NAMES = frozenset({"type", "id", "file_id", "container_id", "status"})
-_BETWEEN = "\n---\n"
-"""Stands between texts that are looked at together: nothing reaches from one into the next."""
 
 _Look = Callable[[str], Awaitable[str]]
 
@@ -189,10 +186,10 @@ async def _call(item: JSON, names: Sequence[str], look: _Look) -> JSON:
     """
     item = {**item, **{name: unambiguous(item[name]) for name in names if isinstance(item.get(name), str)}}
     values = {name: _read(item[name]) for name in names if item.get(name)}
-    texts = [text for value in values.values() for text in _strings(value)]
+    texts = [text for value in values.values() for text in texts_in(value)]
     if not texts:
         return item
-    together = _BETWEEN.join(texts)
+    together = BETWEEN.join(texts)
     found = await look(together)
     if found == together:
         return item
@@ -214,25 +211,11 @@ def _read(value: Any) -> Any:
     return value
 
 
-def _strings(value: Any) -> Iterator[str]:
-    """Yield the texts in a value, but for what only says which thing is meant."""
-    if isinstance(value, str):
-        if value and not value.startswith("data:"):
-            yield value
-    elif isinstance(value, Mapping):
-        for name, inner in value.items():
-            if name not in _NAMES:
-                yield from _strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from _strings(inner)
-
-
 def _replaced(value: Any, known: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return known.get(value, value)
     if isinstance(value, Mapping):
-        return {name: inner if name in _NAMES else _replaced(inner, known) for name, inner in value.items()}
+        return {name: inner if name in NAMES else _replaced(inner, known) for name, inner in value.items()}
     if isinstance(value, list):
         return [_replaced(inner, known) for inner in value]
     return value

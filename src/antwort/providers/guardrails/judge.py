@@ -19,6 +19,10 @@ _LONGEST_REASON = 300
 _REASON = "This is against the policy of this server."
 
 
+_TAGS = {0xE0000 + code: chr(code) for code in range(0x20, 0x7F)}
+"""Letters that nobody sees, and that some models read."""
+
+
 class Judgement(Struct):
     """What the model says."""
 
@@ -50,7 +54,8 @@ class Judge:
         return known
 
     async def _ask(self, text: str, what: str, ctx: Context) -> Verdict:
-        prompt = fenced(text, what, mark=steady_mark(text))
+        shown = text.translate(_TAGS)
+        prompt = fenced(shown, what, mark=steady_mark(shown))
         result = await ctx.call_model(
             f"Does this keep to the policy?\n\n{prompt}",
             model=self._settings.model,
