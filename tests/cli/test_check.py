@@ -189,6 +189,27 @@ def test_problems_of_several_parts_are_found_in_one_run(cli: Cli, config: Write,
     assert lines[3].endswith("providers.broken: plugins/broken.py cannot be loaded: ValueError: no luck")
 
 
+def test_checks_have_their_place_in_the_line_of_their_provider(cli: Cli, plugin: Plugin) -> None:
+    plugin(
+        "rules",
+        """
+        from antwort.provider import Allow, CheckedCall, check
+
+        class Rules(Provider):
+            @check("input", "output")
+            def no_rival(self, text: str) -> Allow:
+                return Allow()
+
+            @check("call")
+            def no_money(self, call: CheckedCall) -> Allow:
+                return Allow()
+        """,
+    )
+    result = cli("check", "--plugins-dir", "plugins")
+    said = "ok  provider rules: no functions; checks: no_rival of input and output, no_money of call"
+    assert said in result.stdout.splitlines()
+
+
 def test_a_provider_is_started_and_closed(cli: Cli, plugin: Plugin) -> None:
     plugin(
         "resource",

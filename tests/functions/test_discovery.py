@@ -109,6 +109,10 @@ def test_plug_ins_are_loaded_in_the_order_of_their_names_and_other_files_are_lef
 @pytest.mark.parametrize(
     ("text", "message"),
     [
+        (
+            "from antwort.provider import check\n@check('input')\ndef no_rival(text: str): ...",
+            "has a check, no_rival, and no Provider class",
+        ),
         ("x = 1", "neither a Provider class nor a function marked with @function"),
         (
             PROVIDER.format(name="One", function="one", imports="")

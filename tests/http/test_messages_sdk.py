@@ -5,13 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import anthropic
+import openai
 import pytest
+from anthropic.types import ModelInfo
 from pydantic import BaseModel
 from tests.http.messages import ASK, TOOL, ask, ask_async, client, events, send
 from tests.http.sdk import served
 from tests.support.postgres import on_one_store
+from typing_extensions import override
 
-from antwort.testing import call, fail, turn
+from antwort import Antwort
+from antwort.backends import base
+from antwort.config import BackendConfig, Config
+from antwort.testing import ScriptedBackend, ScriptServer, call, fail, running, turn
 from antwort.wire.responses import InputTokensDetails, OutputTokensDetails, Usage
 
 pytestmark = on_one_store()
@@ -261,6 +267,17 @@ def test_an_answer_fits_a_schema(tmp_path: Path) -> None:
     assert wanted["schema"]["properties"].keys() == {"city", "country"}
 
 
+@pytest.mark.parametrize("beta", [{}, {"anthropic_beta": "structured-outputs-2025-11-13"}], ids=["plain", "beta"])
+def test_a_schema_is_read_where_older_clients_have_it(tmp_path: Path, beta: Any) -> None:
+    schema = {"type": "object", "properties": {"city": {"type": "string"}}}
+    with served(tmp_path, ["{}"]) as stage:
+        found = send(stage, {**ASK, "output_format": {"type": "json_schema", "schema": schema}}, **beta)
+    assert found.status_code == 200, found.text
+    wanted = stage.requests[0].text_format
+    assert wanted is not None
+    assert wanted["schema"] == schema
+
+
 @BOTH_WAYS
 def test_the_tool_runner_of_the_sdk_runs_tools(tmp_path: Path, stream: bool) -> None:
     asked: list[str] = []
@@ -438,3 +455,36 @@ def test_what_is_wrong_with_a_block_is_told_with_its_place(tmp_path: Path, block
         found = send(stage, {**ASK, "messages": [{"role": role, "content": [first, block]}]})
     assert found.status_code in {400, 404}, found.text
     assert named in found.json()["error"]["message"]
+
+
+def test_models_are_listed_for_the_sdks_of_both_and_for_a_server_in_front(tmp_path: Path) -> None:
+    names = [f"model-{number}" for number in range(5)]
+    with ScriptServer(["Hello."], models=names) as model:
+        behind = Config(data_dir=tmp_path / "behind", backends={"main": BackendConfig(url=model.url)})
+        with running(Antwort(behind)) as server:
+            with anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as sdk:
+                whole = sdk.models.list()
+                assert [each.id for each in whole] == names
+                for each in whole.data:
+                    ModelInfo.model_validate(each.to_dict())
+                assert [each.id for each in sdk.models.list(limit=2)] == names
+                assert [each.id for each in sdk.models.list(limit=2, before_id="model-3").data] == names[1:3]
+                assert sdk.models.retrieve("model-4").display_name == "model-4"
+                with pytest.raises(anthropic.BadRequestError, match="list again without 'after_id'"):
+                    sdk.models.list(after_id="none")
+            before = BackendConfig(url=f"{server.url}/v1", api="anthropic")
+            front = Antwort(Config(data_dir=tmp_path / "front", backends={"main": before}))
+            with running(front) as outer, openai.OpenAI(base_url=f"{outer.url}/v1", api_key="none") as asking:
+                assert [each.id for each in asking.models.list()] == names
+                assert asking.responses.create(input="Hi!").output_text == "Hello."
+
+
+def test_a_model_from_no_time_at_all_is_listed(tmp_path: Path) -> None:
+    class OddlyDated(ScriptedBackend):
+        @override
+        async def models(self) -> list[base.ModelInfo]:
+            return [base.ModelInfo(str(when), "odd", when) for when in (1_700_000_000_000, -1, 253402300799)]
+
+    app = Antwort(Config(data_dir=tmp_path), backend=OddlyDated([]))
+    with running(app) as server, anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as sdk:
+        assert [model.created_at.year for model in sdk.models.list()] == [1970, 1970, 9999]

@@ -135,7 +135,7 @@ def test_every_answer_that_can_come_is_there(document: JSON) -> None:
     create = paths["/v1/responses"]["post"]["responses"]
     assert set(create) >= {"200", "400", "401", "403", "404", "413", "415", "429", "500", "502", "503", "504"}
     assert set(create["200"]["content"]) == {"application/json", "text/event-stream"}
-    assert set(paths["/v1/models"]["get"]["responses"]) == {"200", "401", "403", "405", "429", "500", "503"}
+    assert set(paths["/v1/models"]["get"]["responses"]) == {"200", "400", "401", "403", "405", "429", "500", "503"}
     assert set(paths["/healthz"]["get"]["responses"]) == {"200", "405", "500", "503"}
     assert "404" in paths["/v1/responses/{response_id}"]["get"]["responses"]
     assert "security" in paths["/v1/models"]["get"]

@@ -143,8 +143,17 @@ async def _examine_provider(app: Antwort, registration: Registration, report: Ch
     for problem in problems:
         report.add(ConfigError(f"providers.{name}: {problem}", where=given_at(app.loaded, f"providers.{name}")))
     if not problems:
-        functions = ", ".join(entry.spec.name for entry in registration.entries)
-        report.parts[f"provider {name}"] = functions or "no functions"
+        report.parts[f"provider {name}"] = _brought(registration)
+
+
+def _brought(registration: Registration) -> str:
+    """Return what models and the server have of a provider: its functions, and what its checks look at."""
+    functions = ", ".join(entry.spec.name for entry in registration.entries)
+    stages: dict[str, list[str]] = {}
+    for check in registration.checks:
+        stages.setdefault(check.spec.name, []).append(check.spec.stage)
+    checks = ", ".join(f"{name} of {' and '.join(looked_at)}" for name, looked_at in stages.items())
+    return "; ".join([functions or "no functions", *([f"checks: {checks}"] if checks else [])])
 
 
 def _examine_storage(config: Config, report: CheckReport) -> None:

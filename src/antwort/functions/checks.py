@@ -164,8 +164,9 @@ def _takes(handler: Callable[..., Any], stage: CheckStage, name: str) -> dict[st
 
 def check_stages(stages: Sequence[str]) -> None:
     """Raise DefinitionError if something is no stage, or there is none."""
+    stages = [stage for stage in stages if not callable(stage)]  # of a bare `@check` it is the method
     for stage in stages:
         if stage not in STAGES:
             raise DefinitionError(f"there is no stage '{stage}' of checks; there are {', '.join(STAGES)}")
     if not stages:
-        raise DefinitionError(f"@check needs a stage: {', '.join(STAGES)}")
+        raise DefinitionError(f'@check needs a stage, as in @check("input"); there are {", ".join(STAGES)}')

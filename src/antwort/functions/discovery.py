@@ -23,7 +23,7 @@ from antwort.config import Config, LoadedConfig, ProviderConfig, installed, secr
 from antwort.errors import ConfigError, did_you_mean
 from antwort.functions.absent import Declared
 from antwort.functions.output import described
-from antwort.functions.provider import FunctionProvider, Provider, is_function
+from antwort.functions.provider import FunctionProvider, Provider, is_check, is_function
 from antwort.functions.slow_watch import SlowWatch
 from antwort.functions.spec import Offer
 from antwort.observability import Redactor
@@ -218,8 +218,16 @@ def _provider_in(module: ModuleType, name: str) -> Any:
     if classes:
         return classes[0]
     if not functions:
-        raise ConfigError(f"the plug-in '{name}' has neither a Provider class nor a function marked with @function")
+        raise ConfigError(f"the plug-in '{name}' {_lacking(own)}")
     return type(name, (Provider,), {"name": name, "__doc__": module.__doc__, **functions})
+
+
+def _lacking(own: Iterable[Any]) -> str:
+    """Say why what a plug-in has makes no provider."""
+    alone = next((value.__name__ for value in own if is_check(value)), None)
+    if alone is None:
+        return "has neither a Provider class nor a function marked with @function"
+    return f"has a check, {alone}, and no Provider class; checks are methods of one"
 
 
 def _outermost(classes: Iterable[type]) -> list[type]:

@@ -191,6 +191,11 @@ def is_function(target: object) -> bool:
     return hasattr(target, _FUNCTION)
 
 
+def is_check(target: object) -> bool:
+    """Tell whether something was marked with `@check`."""
+    return hasattr(target, _CHECK)
+
+
 def marked_options(target: object) -> FunctionOptions:
     """Return the options a function was marked with; none if it was not."""
     return cast("FunctionOptions", getattr(target, _FUNCTION, {}))

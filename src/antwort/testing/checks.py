@@ -10,6 +10,7 @@ from antwort.engine.output.emitter import Emitter, EmitterOptions
 from antwort.errors import DefinitionError
 from antwort.functions import Allow, CheckedCall, CheckStage, FunctionProvider, FunctionRegistry, Verdict
 from antwort.functions.checking import RegisteredCheck
+from antwort.functions.checks import check_stages
 from antwort.wire.ids import new_id
 from antwort.wire.responses import ResponseObject
 
@@ -29,8 +30,12 @@ async def verdict_of(
 ) -> Verdict:
     """Return what the checks of a provider say of a text or a call at a stage: the first that is no plain yes.
 
-    They are made as the server makes them: one that fails, takes too long or returns no verdict refuses.
+    They are made as the server makes them: one that fails, takes too long or returns no verdict refuses, and the log
+    says why. A `subject` of the stage `call` is a CheckedCall, of any other a text.
     """
+    check_stages([stage])
+    if isinstance(subject, CheckedCall) != (stage == "call"):
+        raise DefinitionError(f"the stage '{stage}' looks at {'a CheckedCall' if stage == 'call' else 'a text'}")
     ctx = ctx or Context(ANONYMOUS_TENANT)
     async with FunctionRegistry() as registry:
         verdicts = [await check.verdict(subject, ctx) for check in _checks(registry, provider, stage)]

@@ -85,12 +85,19 @@ class DeletedConversation(Struct, kw_only=True):
 
 
 class Model(Struct, kw_only=True):
-    """A model that can be asked."""
+    """A model that can be asked, in the words of OpenAI and of Anthropic at once: both have this path."""
 
     id: str
     object: Literal["model"] = "model"
     created: int
     owned_by: str
+    type: Literal["model"] = "model"
+    display_name: str
+    created_at: Annotated[str, Meta(description="`created`, as Anthropic tells it.")]
+    lifecycle: Literal["active"] = "active"
+    max_input_tokens: Annotated[
+        int | None, Meta(description="How many tokens it takes, if its server's list says so.")
+    ] = None
 
 
 class ModelList(Struct, kw_only=True):
@@ -98,3 +105,6 @@ class ModelList(Struct, kw_only=True):
 
     object: Literal["list"] = "list"
     data: Sequence[Model]
+    has_more: bool = False
+    first_id: str | None
+    last_id: str | None

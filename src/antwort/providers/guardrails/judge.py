@@ -30,8 +30,12 @@ class Judgement(Struct):
     reason: str = ""
 
 
-class UnjudgedError(Exception):
-    """The model has given no judgement."""
+class JudgeSilentError(Exception):
+    """The model has not answered."""
+
+
+class JudgementUnreadableError(Exception):
+    """The model has answered something else than a judgement."""
 
 
 class Judge:
@@ -62,7 +66,7 @@ class Judge:
             instructions=self._instructions,
         )
         if not result.is_answer:
-            raise UnjudgedError(f"The model has not answered: {result.reason}")
+            raise JudgeSilentError(f"The model has not answered: {result.reason}")
         judgement = _read(result.text)
         if judgement.allowed:
             return Allow()
@@ -75,4 +79,4 @@ def _read(answer: str) -> Judgement:
     try:
         return json.decode(answer[start : end + 1], type=Judgement)
     except (DecodeError, ValidationError):
-        raise UnjudgedError("The model has given no judgement.") from None
+        raise JudgementUnreadableError("The model has given no judgement.") from None

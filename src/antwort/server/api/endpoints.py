@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -15,7 +16,7 @@ from antwort.backends.findings import State
 from antwort.concurrency.single_flight import SingleFlight
 from antwort.config import ServerConfig
 from antwort.context.context import EITHER, MESSAGES_WRITE, METRICS, RESPONSES_WRITE
-from antwort.errors import NotFoundError
+from antwort.errors import BadRequestError, NotFoundError
 from antwort.functions import FunctionRegistry, Provider
 from antwort.lazy_imports import imported_on_use
 from antwort.observability import MetricsPage
@@ -23,6 +24,7 @@ from antwort.server.api.description import examples
 from antwort.server.readiness import ReadinessCheck, ServerState
 from antwort.web.routes import AsgiRoute, Route
 from antwort.wire.answers import Model, ModelList
+from antwort.wire.messages.batches import moment
 
 if TYPE_CHECKING:
     from antwort.server.api.description import openapi
@@ -30,6 +32,8 @@ else:  # few ask for it
     openapi = imported_on_use("antwort.server.api.description.openapi")
 
 
+_YEAR_10000 = 253402300800
+"""What servers say beyond it is no time in seconds."""
 _HINT = (
     'This server speaks OpenAI\'s Responses API: POST /v1/responses with a body such as {"input": "Hello"}, or give '
     "an OpenAI SDK the base URL of this server with /v1 at its end."
@@ -232,9 +236,18 @@ class ModelEndpoints:
             Route("GET", "/v1/models/{model:path}", self.retrieve, scope=scope, examples=examples.MODEL),
         ]
 
-    async def list(self) -> ModelList:
-        """List the models that can be asked, aliases included."""
-        return ModelList(data=[_model(info) for info in await self._router.models()])
+    async def list(
+        self,
+        *,
+        limit: Annotated[int | None, Field(ge=1, le=1000, description="How many to return; all if not given.")] = None,
+        after_id: Annotated[str | None, Field(description="The page begins with what follows this model.")] = None,
+        before_id: Annotated[str | None, Field(description="The page ends before this model.")] = None,
+    ) -> ModelList:
+        """List the models that can be asked, aliases included.
+
+        Each is told in the words of OpenAI and of Anthropic, whose SDKs ask in pages.
+        """
+        return _page([*await self._router.models()], limit, after_id, before_id)
 
     async def retrieve(self, model: str) -> Model:
         """Return one model.
@@ -249,4 +262,27 @@ class ModelEndpoints:
 
 
 def _model(info: ModelInfo) -> Model:
-    return Model(id=info.id, created=info.created, owned_by=info.owned_by)
+    return Model(
+        id=info.id,
+        created=info.created,
+        owned_by=info.owned_by,
+        display_name=info.id,
+        created_at=moment(info.created if 0 <= info.created < _YEAR_10000 else 0),
+        max_input_tokens=info.context_window,
+    )
+
+
+def _page(known: list[ModelInfo], limit: int | None, after: str | None, before: str | None) -> ModelList:
+    """Return what is behind one model or before another; what is before it is counted from there."""
+    places = {info.id: place for place, info in enumerate(known)}
+    for param, cursor in (("after_id", after), ("before_id", before)):
+        if cursor is not None and cursor not in places:
+            raise BadRequestError(
+                f"There is no model '{cursor}' to list from; list again without '{param}'.",
+                param=param,
+                code="invalid_value",
+            )
+    found = known[0 if after is None else places[after] + 1 : None if before is None else places[before]]
+    page = found if limit is None else found[-limit:] if before is not None and after is None else found[:limit]
+    first, last = (page[0].id, page[-1].id) if page else (None, None)
+    return ModelList(data=[*map(_model, page)], has_more=len(page) < len(found), first_id=first, last_id=last)

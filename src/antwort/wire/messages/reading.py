@@ -94,7 +94,8 @@ def read_message(request: CountMessages, knows: Knows) -> Reading:
     if request.tool_choice is not None:
         _choose(request.tool_choice, create, hosted)
     if request.thinking is not None or request.output_config is not None:
-        create.reasoning, create.text = _reasoning(request), _format(request)
+        create.reasoning = _reasoning(request)
+    create.text = _format(request)
     if isinstance(request, CreateMessage):
         _check_served(request)
         create.max_output_tokens = request.max_tokens
@@ -151,7 +152,8 @@ def _reasoning(request: CountMessages) -> ReasoningOptions | None:
 
 
 def _format(request: CountMessages) -> TextConfig | None:
-    wanted = None if request.output_config is None else request.output_config.format
+    config = request.output_config
+    wanted = request.output_format if config is None or config.format is None else config.format
     if wanted is None:
         return None
     return TextConfig(format={"type": "json_schema", "name": "answer", "schema": wanted.schema})

@@ -141,6 +141,9 @@ class CountMessages(Struct, kw_only=True, forbid_unknown_fields=True):
     output_config: Annotated[
         OutputConfig | None, Meta(description="How hard the model tries, and a schema for its answer.")
     ] = None
+    output_format: Annotated[
+        OutputFormat | None, Meta(description="`output_config.format`, as older clients say it.")
+    ] = None
     cache_control: Annotated[CacheControl | None, _IGNORED] = None
     context_management: Annotated[JSON | None, _IGNORED] = None
     speed: Annotated[str | None, _IGNORED] = None

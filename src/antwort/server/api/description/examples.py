@@ -9,6 +9,7 @@ import antwort
 from antwort.context.agents import AgentInfo, AgentList
 from antwort.types import JSON
 from antwort.web.routes import Example
+from antwort.wire.answers import Model, ModelList
 from antwort.wire.items import Message, OutputText
 from antwort.wire.responses import CompactedResponse, ResponseObject, Usage
 
@@ -395,9 +396,9 @@ LIST_ITEMS = (Example(_page(_QUESTION), parameters={**_OF_CONVERSATION, "limit":
 RETRIEVE_ITEM = (Example(_QUESTION, parameters=_OF_ITEM),)
 DELETE_ITEM = (Example(_CONVERSATION_OBJECT, parameters=_OF_ITEM),)
 
-_MODEL_OBJECT: JSON = {"id": _MODEL, "object": "model", "created": _TIME, "owned_by": "antwort"}
-MODELS = (Example({"object": "list", "data": [_MODEL_OBJECT]}),)
-MODEL = (Example(_MODEL_OBJECT, parameters={"model": _MODEL}),)
+_LISTED = Model(id=_MODEL, created=_TIME, owned_by="antwort", display_name=_MODEL, created_at="2026-09-21T14:13:20Z")
+MODELS = (Example(to_builtins(ModelList(data=[_LISTED], first_id=_MODEL, last_id=_MODEL))),)
+MODEL = (Example(to_builtins(_LISTED), parameters={"model": _MODEL}),)
 
 CREATE_MESSAGE = (
     Example(
