@@ -176,12 +176,19 @@ def _card_end(text: str, digits: Sequence[int], at: int) -> int:
     """Return behind which digit the number of a card ends that begins at one; 0 if none does."""
     for length in _CARD_LENGTHS:
         end = at + length
-        if end > len(digits) or (end < len(digits) and digits[end] == digits[end - 1] + 1):
+        if end > len(digits) or _in_a_word(text, digits[at], digits[end - 1] + 1):
             continue
         number = "".join(text[place] for place in digits[at:end])
         if _ISSUED.fullmatch(number) and _is_luhn(number):
             return end
     return 0
+
+
+def _in_a_word(text: str, start: int, end: int) -> bool:
+    """Tell whether digits go on, or are in a Latin word: hashes and ids have some whose check digit is right."""
+    before, after = text[start - 1 : start], text[end : end + 1]
+    is_escape = text[start - 2 : start - 1] == "\\"  # as of the line that ends before it, in JSON
+    return (after.isascii() and after.isalnum()) or (before.isascii() and before.isalpha() and not is_escape)
 
 
 def _is_luhn(number: str) -> bool:
