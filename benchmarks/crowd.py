@@ -9,75 +9,22 @@ import asyncio
 import hashlib
 import json
 import os
-import random
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import httpx
 from websockets.asyncio.client import connect
 
-from antwort.types import JSON
+from benchmarks.asking import KEYS, PATIENCE, WrongAnswerError, contains, equal, functions, text_of
+from benchmarks.guests import Guest
 from benchmarks.obedient import MODEL
 
-KEYS = {"red": "sk-crowd-red-0123456789", "blue": "sk-crowd-blue-0123456789"}
-"""The tenants, and their keys."""
 PAUSE = 0.5
 """Seconds after a wrong answer."""
-PATIENCE = 120.0
-"""Seconds for an answer: what takes longer counts as lost."""
 
 
-class WrongAnswerError(Exception):
-    """An answer is not what it has to be."""
-
-
-class Person:
+class Person(Guest):
     """Somebody of a tenant, who does one kind of thing over and over."""
-
-    def __init__(self, port: int, tenant: str, number: int) -> None:
-        self._port = port
-        self._chance = random.Random(f"{tenant}{number}")
-        self._key = KEYS[tenant]
-        self._tenant = tenant
-        headers = {"authorization": f"Bearer {self._key}"}
-        self.http = httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", headers=headers, timeout=PATIENCE)
-
-    def word(self) -> str:
-        """Make a word that nobody else has, by which one can see whose it is."""
-        return f"{self._tenant}-{self._chance.getrandbits(80):020x}"
-
-    # --- asking ------------------------------------------------------------------------------------------------------
-
-    async def asked(self, method: str, path: str, *, status: int = 200, **options: Any) -> httpx.Response:
-        """Return an answer of the status that it has to have."""
-        answer = await self.http.request(method, path, **options)
-        if answer.status_code != status:
-            raise WrongAnswerError(f"{method} {path}: {answer.status_code} {answer.text[:300]}")
-        return answer
-
-    async def response(self, order: Mapping[str, Any], *tools: JSON, **options: Any) -> JSON:
-        """Return the response to an order for the model."""
-        body = {"model": MODEL, "input": json.dumps(order), "store": False, "tools": list(tools), **options}
-        made: JSON = (await self.asked("POST", "/responses", json=body)).json()
-        return made
-
-    async def ended(self, response: JSON) -> JSON:
-        """Return a background response when it has ended."""
-        path = f"/responses/{response['id']}"
-        return await self.polled(path, lambda answer: answer["status"] not in {"queued", "in_progress"})
-
-    async def polled(self, path: str, is_enough: Callable[[JSON], object]) -> JSON:
-        """Ask until the answer is the one that is waited for."""
-        while True:
-            answer: JSON = (await self.asked("GET", path)).json()
-            if is_enough(answer):
-                return answer
-            await asyncio.sleep(0.1)
-
-    async def close(self) -> None:
-        await self.http.aclose()
 
     # --- kinds -------------------------------------------------------------------------------------------------------
 
@@ -87,18 +34,9 @@ class Person:
 
     async def streamed(self) -> None:
         word, count = self.word(), self._chance.randrange(1, 200)
-        body = {"model": MODEL, "input": json.dumps({"say": word, "words": count}), "store": False, "stream": True}
-        pieces: list[str] = []
-        last: JSON = {}
-        async with self.http.stream("POST", "/responses", json=body) as answer:
-            async for line in answer.aiter_lines():
-                if line.startswith("data: {"):
-                    event = json.loads(line.removeprefix("data: "))
-                    last = event.get("response", last)
-                    if event["type"] == "response.output_text.delta":
-                        pieces.append(event["delta"])
+        said, last = await self.told({"say": word, "words": count}, store=False)
         wanted = " ".join([word] * count)
-        equal("".join(pieces), wanted)
+        equal(said, wanted)
         equal(text_of(last), wanted)
 
     async def left(self) -> None:
@@ -240,11 +178,13 @@ class Person:
 
     async def foreign(self) -> None:
         """Look for what another tenant has: there must be nothing."""
-        for path in ("/responses", "/files", "/vector_stores", "/questions", "/workspaces", "/containers"):
+        other = next(tenant for tenant in KEYS if tenant != self._tenant)
+        for path in LISTS:
             answer = await self.http.get(path)
-            other = next(tenant for tenant in KEYS if tenant != self._tenant)
             if f"{other}-" in answer.text:
                 raise WrongAnswerError(f"GET {path} of {self._tenant} shows something of {other}")
+        for path in [*self.known[other]]:
+            await self.asked("GET", path, status=404)
         await asyncio.sleep(1)
 
 
@@ -253,31 +193,15 @@ KINDS: dict[str, Callable[[Person], Awaitable[None]]] = {
     for name in (
         *("plain", "streamed", "left", "over_websocket", "stored", "in_background", "cancelled", "conversation"),
         *("client_function", "variable", "question", "agents", "shell", "code", "program", "file", "file_search"),
-        "foreign",
+        *("message", "message_stream", "message_tool", "message_batch", "chat", "chat_stream", "chat_tool"),
+        *("stored_chat", "decision", "prompt", "batch", "conversations", "behind", "behind_tools"),
+        *("secret", "secret_call", "secret_elsewhere", "foreign"),
     )
 }
-
-
-def functions(*names: str) -> list[JSON]:
-    return [{"type": "function", "name": name} for name in names]
-
-
-def text_of(response: JSON) -> str:
-    """Return what a response that is complete says."""
-    if response.get("status") != "completed":
-        raise WrongAnswerError(f"a response is {response.get('status')}: {json.dumps(response)[:500]}")
-    parts = [part for item in response["output"] if item["type"] == "message" for part in item["content"]]
-    return "".join(part["text"] for part in parts)
-
-
-def equal(got: object, wanted: object) -> None:
-    if got != wanted:
-        raise WrongAnswerError(f"{str(got)[:300]!r} instead of {str(wanted)[:300]!r}")
-
-
-def contains(text: str, wanted: str) -> None:
-    if wanted not in text:
-        raise WrongAnswerError(f"{wanted!r} is not in {text[:300]!r}")
+LISTS = (
+    *("/responses", "/files", "/vector_stores", "/questions", "/workspaces", "/containers", "/conversations", "/runs"),
+    *("/chat/completions", "/prompts", "/batches", "/messages/batches", "/traces"),
+)
 
 
 class Crowd:
@@ -292,11 +216,12 @@ class Crowd:
     async def run(self, count: int, seconds: float) -> None:
         """Let so many of each kind and tenant do their thing, once at least, until the time is over."""
         end = asyncio.get_running_loop().time() + seconds
+        known: dict[str, list[str]] = {tenant: [] for tenant in KEYS}
         async with asyncio.TaskGroup() as group:
             for number in range(count):
                 for kind in KINDS:
                     for tenant in KEYS:
-                        group.create_task(self._again(kind, Person(self._port, tenant, number), end))
+                        group.create_task(self._again(kind, Person(self._port, tenant, number, known), end))
 
     async def _again(self, kind: str, person: Person, end: float) -> None:
         await self._once(kind, person)

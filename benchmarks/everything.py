@@ -1,6 +1,7 @@
 """Every feature side by side for a long time: what each answer says, memory, and what is left over."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -8,10 +9,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from benchmarks.asking import KEYS, SECRET
 from benchmarks.attacks import PROJECT, pinging, program, report_of
-from benchmarks.crowd import KEYS, KINDS
+from benchmarks.crowd import KINDS
 from benchmarks.gateway import ANTWORT, TIMES
 from benchmarks.measure import BenchmarkError, Row
+from benchmarks.obedient import MODEL
 from benchmarks.processes import Server, child, read_line, running
 
 SECONDS = 1200.0
@@ -22,9 +25,10 @@ PARTING = 60.0
 FEATURES = ("basics", "files", "programs", "sub_agents", "user", "variables", "workspace", "code_interpreter")
 METHOD = f"""\
 Everything at once: {EACH} people of each of {len(KINDS)} kinds and of two tenants do their thing over and over, from
-plain responses to sub-agents, shells, code, programs, files and file search. The model does what it is told, so that
-every answer is known beforehand: each is compared. Memory of the last quarter of the time is held against that of the
-second; programs that were started for calls must be gone at the end."""
+plain responses to sub-agents, shells, code, programs, files, file search, Messages, chat completions, batches and
+decisions, some by another antwort behind this one. The model does what it is told, so that every answer is known
+beforehand: each is compared. Neither answers nor data may have a key that people made up. Memory of the last quarter of
+the time is held against that of the second; programs that were started for calls must be gone at the end."""
 
 
 def everything_rows(*, seconds: float, each: int = EACH) -> list[Row]:
@@ -32,12 +36,14 @@ def everything_rows(*, seconds: float, each: int = EACH) -> list[Row]:
     with (
         TemporaryDirectory(prefix="antwort-everything-") as folder,
         running(program("obedient"), core=None, cwd=PROJECT) as model,
-        running(_command(Path(folder), model.port), core=None, cwd=Path(folder), timeout=120) as server,
+        running(_behind(Path(folder), model.port), core=None, cwd=Path(folder), timeout=120) as behind,
+        running(_command(Path(folder), model.port, behind.port), core=None, cwd=Path(folder), timeout=120) as server,
         pinging(server.port) as pinger,
     ):
         memory, crowd = _watched(server, seconds, each)
         pings = report_of(pinger)
         left = _left_over(server)
+        told = _told(Path(folder))
     for problem in crowd["problems"]:
         print(f"wrong: {problem}", file=sys.stderr)
     early, late = _quarters(memory)
@@ -48,6 +54,7 @@ def everything_rows(*, seconds: float, each: int = EACH) -> list[Row]:
         Row("everything: wrong, failed or lost", sum(crowd["wrong"].values()), "times", 0),
         Row("everything: memory with all programs", late / 1e6, "MB"),
         Row("everything: memory, against before", late / early, TIMES, 1.1),
+        Row("everything: files with a key that is to be masked", told, "files", 0),
         Row("everything: sandboxes that are left over", left, "programs", 0),
         Row("everything: signs of life that failed", pings["lost"], "times", 0),
         Row("everything: a sign of life, 99 of 100", pings["late"] * 1e3, "ms"),
@@ -55,14 +62,23 @@ def everything_rows(*, seconds: float, each: int = EACH) -> list[Row]:
     ]
 
 
-def _command(folder: Path, model_port: int) -> list[str]:
+def _behind(folder: Path, model_port: int) -> list[str]:
+    """Return the command of another antwort, which is asked in Messages."""
+    data = ("--data-dir", str(folder / "behind"))
+    return [*ANTWORT, "serve", "--port", "0", *data, "--backend", f"http://127.0.0.1:{model_port}/v1"]
+
+
+def _command(folder: Path, model_port: int, behind_port: int) -> list[str]:
     providers: dict[str, Any] = {name: {"enabled": True, "offer": "on_request"} for name in FEATURES}
     providers["file_search"] = {"enabled": True}
+    providers["guardrails"] = {"enabled": True, "settings": {"patterns": {"own": {"whisper": {"pattern": SECRET}}}}}
+    behind = {"url": f"http://127.0.0.1:{behind_port}/v1", "api": "anthropic", "extra_body": {"store": False}}
     config = {
         "auth": {"api_keys": [{"id": name, "key": key, "tenant": name} for name, key in KEYS.items()]},
         "sandbox": {"unbounded": "allow"},  # it is measured wherever it is
-        "backends": {"main": {"url": f"http://127.0.0.1:{model_port}/v1"}},
+        "backends": {"main": {"url": f"http://127.0.0.1:{model_port}/v1", "models": [MODEL]}, "behind": behind},
         "providers": providers,
+        "server": {"chat_completions": {"functions": True}},
     }
     path = folder / "antwort.yaml"
     path.write_text(json.dumps(config))  # JSON is YAML
@@ -99,6 +115,12 @@ def _left_over(server: Server) -> int:
         if not left or time.monotonic() > deadline:
             return left
         time.sleep(1)
+
+
+def _told(folder: Path) -> int:
+    """Return how many files of the server have a key that somebody has made up."""
+    files = [path for path in (folder / "data").rglob("*") if path.is_file()]
+    return sum(re.search(SECRET.encode(), path.read_bytes()) is not None for path in files)
 
 
 def _is_command(pid: int) -> bool:

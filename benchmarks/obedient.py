@@ -3,7 +3,9 @@
 Run as a program it listens on a free port. The last message of the user is JSON: `{"calls": [[name, arguments], …],
 "say": text, "words": n, "pause": seconds}`. While there are calls without an output behind that message, it makes all
 of them; then it says the text, in so many words, with a pause before it, and behind it the outputs of the calls as a
-JSON list. So whoever asks knows every byte of the answer. A message that is no such JSON is repeated.
+JSON list. So whoever asks knows every byte of the answer. A message that is no such JSON is repeated. A text that is
+`"without"` is left out of all that it says and calls, so that it says what nobody has said to it. Its `"answers"` are
+those to the questions of a decision, which come behind the order.
 """
 
 import asyncio
@@ -27,10 +29,14 @@ MODEL = "obedient"
 async def completions(request: Request) -> Response:
     body = await request.json()
     order, outputs = last_order(body["messages"])
+    if "response_format" in body:
+        order = {"say": json.dumps(first_order(body["messages"])["answers"])}
     calls = order.get("calls", []) if not outputs else []
     if not calls:
         await asyncio.sleep(order.get("pause", 0))
     text = "" if calls else said(order, outputs)
+    if sign := order.get("without"):
+        calls, text = json.loads(json.dumps(calls).replace(sign, "")), text.replace(sign, "")
     if body.get("stream"):
         return StreamingResponse(events(calls, text, order.get("words", 1)), media_type="text/event-stream")
     message: JSON = {"role": "assistant", "content": text}
@@ -49,6 +55,11 @@ def last_order(messages: list[JSON]) -> tuple[JSON, list[str]]:
         elif message["role"] == "user":
             return read_order(text_of(message["content"])), outputs
     return {}, outputs
+
+
+def first_order(messages: list[JSON]) -> JSON:
+    """Return what the user has said first."""
+    return read_order(next(text_of(message["content"]) for message in messages if message["role"] == "user"))
 
 
 def read_order(text: str) -> JSON:
