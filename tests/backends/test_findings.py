@@ -45,7 +45,7 @@ async def test_a_server_is_asked_in_what_it_speaks(server: ModelServer) -> None:
     config = BackendConfig.model_validate({"url": server.url.removesuffix("/v1"), "api": "anthropic", "api_key": "k"})
     assert await ask("local", config) == Finding("local", "ok", ("claude",))
     [asked] = server.exchanges
-    assert (asked.path, asked.headers["x-api-key"]) == ("/v1/models?limit=1000", "k")
+    assert (asked.path, asked.headers["x-api-key"]) == ("/v1/models", "k")
 
 
 async def test_a_server_that_is_away_is_unreachable() -> None:

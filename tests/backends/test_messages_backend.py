@@ -70,7 +70,7 @@ async def test_a_turn_is_one_request(
         await backend.run(a_request(), notes)
     assert notes.calls[:3] == [("text", "Hello"), ("usage", 9, 5, 14), ("finish", "stop")]
     assert [(sent.method, sent.path) for sent in server.exchanges] == [
-        ("GET", "/v1/models?limit=1000"),
+        ("GET", "/v1/models"),
         ("POST", "/v1/messages"),
         ("POST", "/v1/messages"),
     ]
@@ -157,8 +157,8 @@ async def test_models_are_listed_page_by_page(server: ModelServer, connect_messa
         (name, "claude", 1735689600) for name in ("a/1", "b", "c-20250101")
     ]
     assert [sent.path for sent in server.exchanges] == [
-        "/v1/models?limit=1000&tier=1",
-        "/v1/models?limit=1000&after_id=b&tier=1",
+        "/v1/models?tier=1",
+        "/v1/models?after_id=b&tier=1",
     ]
     assert [await backend.context_window(name) for name in ("c-20250101", "c", "b")] == [200_000, 200_000, None]
     assert await connect_messages(context_window=7).context_window("c") == 7

@@ -9,7 +9,9 @@ import pytest
 from anthropic import Anthropic
 
 from antwort import Antwort
+from antwort.backends.findings import Finding, ask
 from antwort.config import Config
+from antwort.config.engine import BackendConfig
 from antwort.testing import (
     ScriptedBackend,
     ScriptServer,
@@ -135,6 +137,15 @@ def test_one_server_before_another(tmp_path: Path, streamed: bool) -> None:
     assert (said["usage"]["input_tokens"], said["usage"]["output_tokens"]) == (30, 10)
     [seen] = [part for part in model.requests[0].items[0]["content"] if part["type"] == "input_image"]
     assert seen["image_url"].endswith(PNG)
+
+
+async def test_a_server_behind_tells_which_models_it_has(tmp_path: Path) -> None:
+    with (
+        ScriptedBackend([]) as model,
+        running(Antwort(Config(data_dir=tmp_path, providers={}), backend=model)) as second,
+    ):
+        found = await ask("claude", BackendConfig.model_validate({"url": f"{second.url}/v1", "api": "anthropic"}))
+    assert found == Finding("claude", "ok", ("scripted",))
 
 
 def test_a_client_of_messages_before_a_server_of_messages(tmp_path: Path) -> None:

@@ -32,7 +32,6 @@ class MessagesBackend(RemoteBackend):
     What its models can do is what the list of models says. It is asked for that before the first turn.
     """
 
-    models_path: ClassVar[str] = "/models?limit=1000"
     passes_through: ClassVar[bool] = False
     reads_pdf: ClassVar[bool] = True
 
@@ -102,7 +101,7 @@ class MessagesBackend(RemoteBackend):
             brings_more = before < len(found) < self.limits.models
             if not brings_more or fields.get("has_more") is not True or last in {"", seen}:
                 break
-            path = f"{self.models_path}&after_id={quote(last, safe='')}"
+            path = f"{self.models_path}?after_id={quote(last, safe='')}"
         self._traits = traits
         self._known.learn(found)
         return tuple(found)
