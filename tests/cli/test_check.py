@@ -189,7 +189,9 @@ def test_problems_of_several_parts_are_found_in_one_run(cli: Cli, config: Write,
     assert lines[3].endswith("providers.broken: plugins/broken.py cannot be loaded: ValueError: no luck")
 
 
-def test_checks_have_their_place_in_the_line_of_their_provider(cli: Cli, plugin: Plugin) -> None:
+def test_checks_are_told_with_their_provider_and_what_they_do_not_see_is_too(
+    cli: Cli, plugin: Plugin, config: Write
+) -> None:
     plugin(
         "rules",
         """
@@ -205,9 +207,12 @@ def test_checks_have_their_place_in_the_line_of_their_provider(cli: Cli, plugin:
                 return Allow()
         """,
     )
-    result = cli("check", "--plugins-dir", "plugins")
-    said = "ok  provider rules: no functions; checks: no_rival of input and output, no_money of call"
-    assert said in result.stdout.splitlines()
+    told = cli("check", "--plugins-dir", "plugins").stdout.splitlines()
+    assert "ok  provider rules: no functions; checks: no_rival of input and output, no_money of call" in told
+    (unchecked,) = [line for line in told if line.startswith("ok  checks: ")]
+    assert unchecked.endswith("with server.chat_completions.functions they see /v1/chat/completions")
+    config("server: {chat_completions: {functions: true}}")
+    assert "ok  checks: " not in cli("check", "--plugins-dir", "plugins").stdout
 
 
 def test_a_provider_is_started_and_closed(cli: Cli, plugin: Plugin) -> None:

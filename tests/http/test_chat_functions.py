@@ -296,6 +296,7 @@ def test_urls_that_are_cited_are_annotations(tmp_path: Path, stream: bool) -> No
         ({"tools": [{"type": "shell"}]}, "tools[0].type", "unsupported_parameter"),
         ({"tools": [{"type": "mcp", "server_label": "a"}]}, "tools[0].require_approval", "invalid_value"),
         ({"tools": [{"type": "function", "function": {"name": "f", "parameters": 1}}]}, None, "invalid_type"),
+        ({"web_search_options": {}, "tools": [OWN]}, "web_search_options", "unsupported_tool"),
         ({"tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice", None),
         ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools", "missing_required_parameter"),
         ({"tools": [{"type": "custom", "custom": {"name": 1}}]}, "tools[0].custom.name", "invalid_type"),

@@ -122,11 +122,19 @@ async def _examine(loaded: LoadedConfig, report: CheckReport, choice: ModelChoic
         await app.close()
 
 
+_UNCHECKED = (
+    "they see nothing of what is passed through; with server.chat_completions.functions they see /v1/chat/completions"
+)
+
+
 async def _examine_providers(app: Antwort, report: CheckReport) -> None:
     try:
         async with app.providers_only(rehearsal=True):  # not the app: that would create the database
             for registration in app.registry.registrations():
                 await _examine_provider(app, registration, report)
+            passed_on = not app.config.server.chat_completions.functions
+            if passed_on and any(registration.checks for registration in app.registry.registrations()):
+                report.parts["checks"] = _UNCHECKED
             if app.sandbox.is_prepared:
                 unheld = "; ".join(app.sandbox.unheld())
                 held = f"the kernel does not hold {unheld}" if unheld else "the kernel holds every limit"

@@ -3,6 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 
+from msgspec.structs import replace
+
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.chat.requests import (
@@ -75,7 +77,14 @@ def read_chat(chat: CreateChat) -> Reading:
     _add_wishes(create, chat)
     beyond = {name: value for name in ("seed", "logit_bias") if (value := getattr(chat, name)) is not None}
     create.extra_body = {**(chat.extra_body or {}), **beyond} or None
-    return Reading(create, places, _WORDS)
+    return Reading(create, places, _words(chat))
+
+
+def _words(chat: CreateChat) -> Words:
+    """Return what chats call the fields of a response: a search may be a tool of its own there."""
+    if chat.web_search_options is None:
+        return _WORDS
+    return replace(_WORDS, names={**_WORDS.names, f"tools[{len(chat.tools or ())}]": "web_search_options"})
 
 
 def _add_wishes(create: CreateResponse, chat: CreateChat) -> None:
