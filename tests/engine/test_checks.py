@@ -16,6 +16,7 @@ from antwort.context import Context
 from antwort.engine.planning.checked_input import REFUSED
 from antwort.functions import (
     Allow,
+    CheckedCall,
     CheckSpec,
     FunctionSpec,
     Provider,
@@ -339,6 +340,27 @@ def test_nothing_is_hidden_behind_a_name_that_arguments_have_twice(tmp_path: Pat
         response = create(stage, False, input="x", tools=[CLIENT_TOOL])
         found: Any = response.output[0]
         assert found.arguments == '{"city":"Rome"}'
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e999", "1" * 400])
+def test_checks_read_arguments_as_functions_do(tmp_path: Path, number: str) -> None:
+    async def measure(text: str, size: float) -> str:
+        """Measure something."""
+        raise AssertionError((text, size))
+
+    steps = [turn(calls=[call("measure", f'{{"text": "{WORD}", "size": {number}}}')]), "Done."]
+    with guarded(tmp_path, steps, provider=Named(), functions=[measure]) as stage:
+        create(stage, False, input="x", tools=[{"type": "function", "name": "measure"}])
+        assert outputs(stage) == [REASON]
+
+
+class Named(Provider):
+    """Refuses a word in one argument, and sees no other."""
+
+    @check("call")
+    def named(self, call: CheckedCall) -> Verdict:
+        """Look at the text."""
+        return Refuse(REASON) if call.arguments.get("text") == WORD else Allow()
 
 
 def test_a_call_that_a_check_asks_about_waits_for_an_approval_with_the_reason(tmp_path: Path) -> None:

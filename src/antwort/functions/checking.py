@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from antwort.concurrency.contained_tasks import ContainedTask
 from antwort.concurrency.threads import WorkerThreads
 from antwort.context import Context
-from antwort.errors import DefinitionError, FunctionError
+from antwort.errors import DefinitionError, FunctionError, InvalidArgumentsError
+from antwort.functions.arguments import parse_object
 from antwort.functions.checks import (
     ALLOWED,
     STAGES,
@@ -301,24 +302,19 @@ async def checked_arguments(
     return CheckedArguments(arguments, asks=asks)
 
 
-class _NamedTwiceError(Exception):
-    """An object has two values of one name."""
-
-
 def unambiguous(arguments: str) -> str:
     """Return arguments without what is named twice: checks see the last value, and others may read the first."""
     try:
-        stdlib_json.loads(arguments, object_pairs_hook=_once)
-    except _NamedTwiceError:
-        return msgspec.json.encode(msgspec.json.decode(arguments)).decode()
-    except (ValueError, RecursionError):  # it is no JSON
-        pass
+        stdlib_json.loads(arguments, object_pairs_hook=_once, parse_int=len, parse_float=len, strict=False)
+    except (ValueError, RecursionError):
+        found = _decoded(arguments) if arguments.strip() else None
+        return arguments if found is None else msgspec.json.encode(found).decode()
     return arguments
 
 
 def _once(pairs: list[tuple[str, Any]]) -> None:
     if len({name for name, _ in pairs}) < len(pairs):
-        raise _NamedTwiceError
+        raise ValueError("An object has two values of one name.")
 
 
 def shown_arguments(arguments: str) -> JSON:
@@ -328,9 +324,8 @@ def shown_arguments(arguments: str) -> JSON:
 
 
 def _decoded(arguments: str) -> JSON | None:
-    """Return arguments that are a JSON object."""
+    """Return arguments that are a JSON object, read as functions read them: else they would get what no check saw."""
     try:
-        found: Any = msgspec.json.decode(arguments or "{}")
-    except (msgspec.DecodeError, RecursionError):
+        return parse_object(arguments)
+    except InvalidArgumentsError:
         return None
-    return found if isinstance(found, dict) else None
