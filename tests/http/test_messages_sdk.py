@@ -488,3 +488,14 @@ def test_a_model_from_no_time_at_all_is_listed(tmp_path: Path) -> None:
     app = Antwort(Config(data_dir=tmp_path), backend=OddlyDated([]))
     with running(app) as server, anthropic.Anthropic(base_url=server.url, api_key="none", max_retries=0) as sdk:
         assert [model.created_at.year for model in sdk.models.list()] == [1970, 1970, 9999]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"), [("wrong", "The credentials are not accepted"), ("", "Missing credentials")]
+)
+def test_who_is_not_let_in_is_told_the_header_of_this_api(tmp_path: Path, key: str, message: str) -> None:
+    known = [{"id": "one", "key": "a-key-of-somebody", "tenant": "acme"}]
+    with served(tmp_path, [], auth={"api_keys": known}) as stage:
+        found = send(stage, ASK, **({"x_api_key": key} if key else {}))
+    assert found.status_code == 401
+    assert found.json()["error"]["message"] == f"{message}. Send 'x-api-key: <API key>'."

@@ -216,6 +216,8 @@ def searches_in(response: ResponseObject) -> int:
 THREAD_UNSUPPORTED = "thread_unsupported_request"
 """The code by which SDKs know that they have to send a whole conversation."""
 _OVERLOADED = 529
+_KEY_SENT = ("'Authorization: Bearer <API key>'", "'x-api-key: <API key>'")
+"""How a key is sent, as errors say it, and as SDKs do it here."""
 _TYPES: tuple[tuple[type[APIError], str], ...] = (
     (AuthenticationError, "authentication_error"),
     (PermissionDeniedError, "permission_error"),
@@ -242,7 +244,8 @@ def error_status(kind: type[APIError], status: int | None = None) -> int:
 
 def error_body(error: APIError, request_id: str | None = None) -> JSON:
     """Return the body of an error."""
-    said: JSON = {"type": error_type(error), "message": error.message}
+    message = error.message.replace(*_KEY_SENT) if isinstance(error, AuthenticationError) else error.message
+    said: JSON = {"type": error_type(error), "message": message}
     if error.code == THREAD_UNSUPPORTED:
         said["details"] = {"error_code": error.code}
     body: JSON = {"type": "error", "error": said}
