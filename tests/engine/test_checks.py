@@ -1,6 +1,7 @@
 """Checks in the loop: what they say of inputs, outputs, calls and results holds on every way that leads there."""
 
 import asyncio
+import json
 from pathlib import Path
 from typing import Any
 
@@ -352,6 +353,29 @@ def test_checks_read_arguments_as_functions_do(tmp_path: Path, number: str) -> N
     with guarded(tmp_path, steps, provider=Named(), functions=[measure]) as stage:
         create(stage, False, input="x", tools=[{"type": "function", "name": "measure"}])
         assert outputs(stage) == [REASON]
+
+
+def test_a_call_is_checked_with_what_its_references_stand_for(tmp_path: Path) -> None:
+    sent: list[str] = []
+
+    async def big() -> str:
+        """Return very much, of which a check of results sees the beginning."""
+        return f"{'x y ' * 10_000}{SECRET}{' x y' * 10_000}"
+
+    async def send(text: str) -> str:
+        """Send something."""
+        sent.append(text)
+        return "Sent."
+
+    tools: Any = [{"type": "function", "name": "big"}, {"type": "function", "name": "send"}]
+    options: Any = {"functions": [big, send], "section": {"variables": {"enabled": True}}, "storage": {}}
+    with guarded(tmp_path, [turn(calls=[call("big")]), "Done."], "call", "result", **options) as stage:
+        first = create(stage, False, input="Go.", tools=tools, store=True)
+        reference = json.loads(outputs(stage)[-1])["$ref"]
+    steps = [turn(calls=[call("send", text={"$ref": reference})]), "Done."]
+    with guarded(tmp_path, steps, "call", "result", **options) as stage:
+        create(stage, False, input="On.", tools=tools, previous_response_id=first.id)
+    assert [(STARS in text, SECRET in text, len(text) > 80_000) for text in sent] == [(True, False, True)]
 
 
 class Named(Provider):

@@ -120,6 +120,11 @@ class RegisteredCheck:
         self._task_name = f"check {spec.name} ({provider})"
         self.hanging = HangingCalls(self._task_name, provider, maker.metrics.hanging)
 
+    async def resolved(self, call: CheckedCall, arguments: str, ctx: Context) -> CheckedCall:
+        """Return a call with what its references stand for, as the function gets it if it is one of this server."""
+        values = await self._maker.execution.resolved(arguments, ctx) if call.provider else None
+        return call if values is None else replace(call, arguments=values)
+
     async def verdict(self, subject: str | CheckedCall, ctx: Context, call: CheckedCall | None = None) -> Verdict:
         """Look at a text or a call; `call` is what a result is of. Only the caller's own cancellation is raised."""
         spec, started = self.spec, time.perf_counter()
@@ -282,10 +287,12 @@ _RAW = "arguments"
 
 
 async def checked_arguments(
-    checks: Iterable[RegisteredCheck], call: CheckedCall, arguments: str, ctx: Context
+    checks: Sequence[RegisteredCheck], call: CheckedCall, arguments: str, ctx: Context
 ) -> CheckedArguments:
     """Return what becomes of a call with these arguments, each check after the other; a refusal is the last word."""
     arguments = unambiguous(arguments)
+    if checks:
+        call = await checks[0].resolved(call, arguments, ctx)
     changed, asks = call, None
     for check in checks:
         verdict = await check.verdict(changed, ctx)

@@ -133,6 +133,15 @@ class Execution:
                 span.fail(result.status)
             return result
 
+    async def resolved(self, arguments: str, ctx: Context) -> Mapping[str, Any] | None:
+        """Return arguments with values in the place of references; None if nothing would be put in their places."""
+        ctx = self.reaching(ctx)
+        if not may_refer(arguments) or not ctx.keeps_values:
+            return None
+        with contextlib.suppress(FunctionError):  # the function is not executed either
+            return await resolve(arguments, ctx, self._defaults.max_referenced)
+        return None
+
     async def _run(self, entry: RegisteredFunction, raw: str | bytes | Mapping[str, Any], ctx: Context) -> ToolResult:
         started = time.perf_counter()
         ctx, spec = ctx.reaching(self._http, self.bind_variables, self.bind_agents), entry.spec
