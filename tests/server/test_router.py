@@ -28,7 +28,7 @@ async def test_a_handler_of_the_api_that_would_hold_up_the_event_loop_is_refused
     ("path", "told"),
     [
         ("/hello", "; it is /v1/hello: end the base URL in /v1."),
-        ("/v1/v1/hello", "; it is /v1/hello: end the base URL in /v1."),
+        ("/v1/v1/hello", "; it is /v1/hello: leave one /v1 out of the base URL."),
         ("/v1/hello/", "; it is /v1/hello."),
         ("/v1/helo", "; did you mean '/v1/hello'?"),
         ("/v1/nothing", ". GET /openapi.json lists every endpoint."),

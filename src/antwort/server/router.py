@@ -56,7 +56,11 @@ class Router:
         """Say which path may be meant by one that there is not, or nothing."""
         meant = f"{_BASE}{path.rpartition(_BASE)[2].rstrip('/')}"
         if meant != path and (self._table.allowed(meant) or self._providers.allowed(meant)):
-            return f"; it is {meant}." if path.startswith(meant) else f"; it is {meant}: end the base URL in {_BASE}."
+            if path.startswith(meant):
+                return f"; it is {meant}."
+            twice = path.startswith(f"{_BASE}{_BASE}/")  # of Anthropic's SDKs, which add it themselves, say
+            cure = f"leave one {_BASE} out of the base URL" if twice else f"end the base URL in {_BASE}"
+            return f"; it is {meant}: {cure}."
         return did_you_mean(path[:_LONGEST], self._table.literal_paths(), likeness=_LIKENESS)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
