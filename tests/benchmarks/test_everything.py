@@ -16,7 +16,7 @@ def test_every_kind_of_use_is_right_and_nothing_is_left_over() -> None:
         assert (rows[f"everything: {kind}, right"].value or 0) >= 2, kind
     for what in (
         "wrong, failed or lost",
-        "files with a key that is to be masked",
+        "keys that people made up in the database",
         "sandboxes that are left over",
         "signs of life that failed",
     ):
