@@ -381,7 +381,9 @@ class Antwort:
         self.registry.bind(self.values.of, self.runs.agents.of)
         batches = Batches(store.records(OWN_RECORDS), Batch)
         files = BatchFiles(self.files.read, self.files.create, self.files.delete, self.files.list)
-        self._batches = BatchRunner(self.config.engine, batches, files, self.router.resolve, self.chain.holder)
+        queue = self.queues.named("batches", bounded=False)
+        models, keys = self.router.resolve, self.chain.holder
+        self._batches = BatchRunner(self.config.engine, batches, files, models, keys, queue=queue)
         parts = self._parts()
         self._http, self._websockets = build_asgi(parts), build_websockets(parts)
         self._peers.open()

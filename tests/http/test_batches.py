@@ -234,6 +234,22 @@ def test_requests_have_the_tenant_and_the_scopes_of_whoever_made_the_batch(tmp_p
             other.batches.create(input_file_id="file-1", endpoint=ENDPOINT, completion_window="24h")
 
 
+def test_no_tenant_has_all_places_and_what_waits_for_one_is_not_made_after_a_cancellation(tmp_path: Path) -> None:
+    keys: list[JSON] = [{"id": name, "key": f"{name:0<32}", "tenant": name} for name in ("ada", "bob")]
+    gate = Gate()
+    steps: list[Turn | str] = [turn("Late.", by=matching(last="slow"), wait_for=gate) for _ in range(3)]
+    steps.append(turn("It is 0.", by=matching(last="number 0")))
+    with served(tmp_path, steps, section=PROVIDERS, auth={"api_keys": keys}) as stage:
+        ada, bob = (stage.client(each["key"]) for each in keys)
+        slow = made(ada, [{**line(number), "body": {"model": "scripted", "input": "slow"}} for number in range(8)])
+        until_asked(stage, 3)
+        assert ended(bob, made(bob, [line(0)]).id).status == "completed"
+        ada.batches.cancel(slow.id)
+        gate.open()
+        done = ended(ada, slow.id)
+        assert (done.status, len(answers(ada, done.output_file_id)), len(stage.requests)) == ("cancelled", 3, 4)
+
+
 def test_the_batches_of_a_key_that_is_revoked_are_cancelled(tmp_path: Path) -> None:
     keys = KeyFile(tmp_path / "keys.json")
     made_with, secret = keys.new("default", scopes=["*"])

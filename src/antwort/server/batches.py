@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Message
 
 from antwort.concurrency.backoff import Backoff
 from antwort.concurrency.contained_tasks import end_tasks
+from antwort.concurrency.slots import Queue, Slots
 from antwort.config import EngineConfig
 from antwort.context import Context, Principal
 from antwort.context.context import BATCHES_WRITE
@@ -145,6 +146,8 @@ class BatchRunner:
         files: BatchFiles,
         check_model: CheckModel,
         key_holder: KeyHolder,
+        *,
+        queue: Queue,
     ) -> None:
         lease = settings.takeover_after
         self.batches = batches
@@ -154,8 +157,8 @@ class BatchRunner:
         """Where the requests go."""
         self.check_model = check_model
         self.key_holder = key_holder
-        self.slots = asyncio.Semaphore(self.limits.parallel)
-        """Requests of all batches that may be made at a time."""
+        self.slots = Slots(self.limits.parallel, queue)
+        """Requests of all batches that may be made at a time: one may take as long as its model server likes."""
         self._sights: dict[str, _Sight] = {}
         self._works: dict[str, BatchWork] = {}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -402,11 +405,13 @@ class BatchWork:
         """Make a request, unless the batch is over, and keep what came of it."""
         tries = 0
         while (why := self._why_over()) is None:
-            scopes = await self._scopes()
-            if scopes is None:
-                await self._change(partial(_revoke, key_id=self.open.owner.key_id))
-                continue
-            async with self._runner.slots:
+            async with self._runner.slots.taken_by(self.open.tenant):
+                if self._why_over() is not None:  # it has waited, for as long as the requests of others took
+                    continue
+                scopes = await self._scopes()
+                if scopes is None:
+                    await self._change(partial(_revoke, key_id=self.open.owner.key_id))
+                    continue
                 request_id = new_id("req")
                 status, body = await self._asked(line, scopes, request_id)
             tries += 1
