@@ -85,6 +85,20 @@ def test_a_server_without_log_probabilities_is_asked_for_its_word_and_that_is_re
         assert [request.top_logprobs for request in stage.requests] == [5, None, None]
 
 
+def test_a_server_that_writes_tokens_in_another_way_is_asked_for_its_word(tmp_path: Path) -> None:
+    content: list[JSON] = [
+        {"token": token, "logprob": 0.0, "top_logprobs": []} for token in ("token_id:1", "token_id:2")
+    ]
+    message = {"role": "assistant", "content": '{"q1": "yes"}'}
+    choice = {"index": 0, "message": message, "finish_reason": "stop", "logprobs": {"content": content}}
+    whole = {"id": "c", "object": "chat.completion", "created": 1, "model": "scripted", "choices": [choice]}
+    answer = raw(json.dumps(whole).encode(), headers={"content-type": "application/json"})
+    with served(tmp_path, [answer, SURE] * 2, over_http=True) as stage:
+        for _ in range(2):
+            assert decided(stage, questions=[PREDICATE]).answers[0].probability == 0.8
+        assert ["logprobs" in body for body in stage.bodies] == [True, False] * 2
+
+
 def test_an_empty_answer_does_not_tell_that_a_server_has_no_log_probabilities(tmp_path: Path) -> None:
     with served(tmp_path, [turn(""), CODES, CODES]) as stage:
         for _ in range(2):

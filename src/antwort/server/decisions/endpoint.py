@@ -28,6 +28,7 @@ from antwort.server.decisions.questions import (
     Asked,
     alternatives,
     answer_format,
+    are_of,
     grouped,
     links,
     message_of,
@@ -213,7 +214,7 @@ class _Asking:
 
     async def _said(self, group: Sequence[Asked], *, again: bool) -> _GroupAnswer:
         """Return what the model answers, asked for as much as its server has."""
-        form = self._endpoint.form_of(self._model) or _AnswerForm()
+        form, is_of_all = self._endpoint.form_of(self._model) or _AnswerForm(), True
         while True:
             try:
                 response = await self._engine.respond(self._group_plan(form, group, again=again))
@@ -226,12 +227,17 @@ class _Asking:
             if response.usage is not None:
                 self.usage = self.usage.plus(response.usage)
             said = self._read(response)
-            if not form.logprobs or said.logprobs or said.declined:
-                self._endpoint.note_form(self._model, form)
+            if not form.logprobs or said.declined or await self._has_probabilities(said):
+                if is_of_all:
+                    self._endpoint.note_form(self._model, form)
                 return said
             if not said.text:  # there were no tokens to tell of, which says nothing of the server
                 return said
+            is_of_all = not said.logprobs  # tokens that are not those of the text may be so in this answer alone
             form = form._replace(logprobs=False)
+
+    async def _has_probabilities(self, said: _GroupAnswer) -> bool:
+        return await self._engine.large_work.run_if(len(said.text) >= MUCH, are_of, said.text, said.logprobs)
 
     def _group_plan(self, form: _AnswerForm, group: Sequence[Asked], *, again: bool) -> Plan:
         plan, sure = self._plan, not form.logprobs

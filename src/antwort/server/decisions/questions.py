@@ -236,10 +236,18 @@ class _Token(NamedTuple):
     chances: Mapping[str, float]
 
 
+def are_of(text: str, logprobs: Sequence[JSON]) -> bool:
+    """Tell whether log probabilities are those of the tokens of a text: some servers write tokens in another way."""
+    return bool(text) and text in _joined_tokens(logprobs)
+
+
+def _joined_tokens(logprobs: Iterable[JSON]) -> str:
+    return "".join(entry["token"] for entry in logprobs)
+
+
 def _placed(text: str, logprobs: Sequence[JSON]) -> list[_Token]:
     """Return the tokens of a text with their places; none if they are not those of this text."""
-    written = "".join(entry["token"] for entry in logprobs)
-    start = -written.find(text)
+    start = -_joined_tokens(logprobs).find(text)
     if not text or start > 0:
         return []
     placed = []
