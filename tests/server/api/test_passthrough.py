@@ -417,6 +417,7 @@ def test_a_model_inside_the_server_cannot_be_passed_through_to(tmp_path: Path, p
     error = found.json()["error"]
     assert found.status_code == 400
     assert "'antwort-demo' runs inside this server" in error["message"]
+    assert ("server.chat_completions.functions" in error["message"]) is path.endswith("/chat/completions")
     assert "/v1/responses" in error["message"]
     assert (error["param"], error["code"]) == ("model", "unsupported_model")
 

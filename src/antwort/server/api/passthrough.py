@@ -504,9 +504,10 @@ def _model(fields: Fields) -> str | None:
 def _transport(target: ModelTarget, path: str) -> Transport:
     if target.route.transport is None:
         where = "is on a server that has no such endpoint" if target.route.guards else "runs inside this server"
+        made = " With `server.chat_completions.functions` this server makes them itself."
         raise BadRequestError(
             f"The model '{target.model}' {where}, and '/v1{path}' only passes requests through to model"
-            " servers. Use '/v1/responses', or name a model of another backend.",
+            f" servers. Use '/v1/responses', or name a model of another backend.{made if path == _CHAT else ''}",
             param="model",
             code="unsupported_model",
         )
