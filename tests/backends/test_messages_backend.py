@@ -103,10 +103,11 @@ async def test_a_stream_is_read_with_the_names_of_its_events(
 
 
 @pytest.mark.parametrize("ended", [True, False])
+@pytest.mark.parametrize("begun", [0, 6, 20])
 async def test_a_stream_that_breaks_off_is_an_error(
-    server: ModelServer, connect_messages: ConnectMessages, notes: Notes, ended: bool
+    server: ModelServer, connect_messages: ConnectMessages, notes: Notes, ended: bool, begun: int
 ) -> None:
-    server.scripts += [NO_LIST, stream(*map(event, HELLO[:2]), end=ended)]
+    server.scripts += [NO_LIST, stream(*map(event, HELLO[:2]), event(HELLO[2])[:begun], end=ended)]
     with pytest.raises(APIError) as caught:
         await connect_messages().run(a_request(stream=True), notes)
     assert (caught.value.status, caught.value.code, notes.said()) == (502, DISCONNECTED, "Hel")

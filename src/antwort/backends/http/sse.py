@@ -69,9 +69,9 @@ class EventSplitter:
         return events + self._feed_lines(rest) if rest else events
 
     def end(self) -> list[bytes]:
-        """Return the event that the end of the stream left without its blank line, if there is one."""
+        """Return the event that the end of the stream left without its blank line, if there is one and it is whole."""
         rest, self._parts = b"".join(self._parts), []
-        return self._events([rest, b""])
+        return [event for event in self._events([rest, b""]) if not _is_cut_off(event)]
 
     def _events(self, lines: list[bytes]) -> list[bytes]:
         events: list[bytes] = []
@@ -121,8 +121,18 @@ class EventSplitter:
 
 def _parted(data: bytes) -> list[bytes]:
     """Return one event whose data has several lines; some servers leave out the blank lines between events."""
+    return [data.strip()] if _is_json(data) else [line for line in map(bytes.strip, data.split(b"\n")) if line]
+
+
+def _is_cut_off(event: bytes) -> bool:
+    """Tell whether the end of a connection has come in the middle of an event; what is no JSON at all is whole."""
+    begin = event.lstrip()[:1]
+    return not begin or (begin == b"{" and not _is_json(event))
+
+
+def _is_json(data: bytes) -> bool:
     try:
         msgspec.json.decode(data, type=msgspec.Raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return [line for line in map(bytes.strip, data.split(b"\n")) if line]
-    return [data.strip()]
+        return False
+    return True
