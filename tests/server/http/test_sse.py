@@ -180,6 +180,17 @@ class Wire:
         """Be closed."""
 
 
+async def test_a_sign_of_life_that_comes_after_the_end_is_none() -> None:
+    client = Client()
+    stream = EventStream(client.send)
+    await stream.open()
+    late = stream.beat()
+    await stream.end()
+    sent = [*client.sent]
+    await late
+    assert client.sent == sent
+
+
 async def _streaming() -> tuple[EventStream, Exchange, Wire]:
     wire: Any = Wire()
     exchange = Exchange({"type": "http", "method": "POST"}, wire, FlowControl(wire), (), on_end=lambda: None)

@@ -71,6 +71,7 @@ class EventStream:
         """Whoever writes much, piece by piece, has it: nothing may come between."""
         self._now = asyncio.get_running_loop().time
         self.started = False
+        self._is_over = False
         self._beating = False
         self.last = self._now()
 
@@ -120,7 +121,7 @@ class EventStream:
 
     async def beat(self) -> None:
         """Give a sign of life: what waits to be written, or else a comment."""
-        if self._is_slicing:  # since it was due
+        if self._is_slicing or self._is_over:  # since it was due
             return
         self._beating = True
         try:
@@ -172,6 +173,7 @@ class EventStream:
 
     async def _write(self, body: bytes, *, more: bool = True) -> None:
         self.last = self._now()
+        self._is_over = not more
         if not self.started:
             self.started = True
             await self._send({**_START, "headers": list(HEADERS)})
