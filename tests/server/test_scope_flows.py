@@ -76,6 +76,8 @@ UNREAD = {
     "body:user_profile_id",
     "body:workspace_id",
     "POST /v1/messages body:container",
+    "GET /v1/models query:after_id",  # models, which are of no tenant
+    "GET /v1/models query:before_id",
 }
 """What names nothing, or a thing that is not read or written."""
 OWN_IDS = re.compile(r"item \S+\.(id|call_id|caller_id)$")
