@@ -288,7 +288,7 @@ async def test_a_deadlock_is_resolved_and_both_are_done(store: PostgresStore) ->
         return store._writer.run(call, first)
 
     await asyncio.gather(crossing("resp_0", "resp_1"), crossing("resp_1", "resp_0"))
-    assert len(attempts) == 3
+    assert len(attempts) >= 3  # whoever comes again may have its row before the other wakes up, and they cross again
     for n in range(2):
         assert len(await store.events(TENANT, f"resp_{n}")) == 2
 
