@@ -60,7 +60,11 @@ def memory_usage(process: int, *, closed: bool = False, most: int | None = None)
             places = [place for place in processes() if place not in looked_at]
             looked_at.update(places)
             # Who was told and is gone may have handed all that he had to one whom he has started, and who was not told.
-            still_there = [held.look_at(place) for place in places]
+            still_there = []
+            for place in places:
+                still_there.append(held.look_at(place))
+                if most is not None and (size := held.size()) > most:
+                    return size
             if all(still_there):
                 break
         return held.size()

@@ -394,7 +394,7 @@ class SandboxProcess:
         late, ended, files = 0.0, time.monotonic(), 0
         while self._process.returncode is None and not self._is_closed:
             self._stirring.wait()
-            started, before = time.monotonic(), self._memory_left
+            started, computed, before = time.monotonic(), time.thread_time(), self._memory_left
             try:
                 excess = self._memory_excess()
                 files = self._make_way(files)
@@ -402,8 +402,9 @@ class SandboxProcess:
                 logger.exception("what memory a process in the sandbox holds cannot be told; it is ended")
                 excess = "killed"
             looked, left = time.monotonic(), self._memory_left
-            took = looked - started
-            pause = max(min((left + most // _SLACK) / fastest, _LATE), _MEMORY_SHARE * took)
+            took, computed = looked - started, time.thread_time() - computed
+            # Whoever takes memory keeps those waiting who look at it: that costs nobody anything, and is made up for.
+            pause = max(min((left + most // _SLACK) / fastest, _LATE), _MEMORY_SHARE * computed)
             # On a busy machine a look comes late, and so may the next one: what they will have taken by then counts.
             growth = (before - left) / (looked - ended) * (pause + took + late)
             could_grow = fastest * (1 + _MEMORY_SHARE) * took - most / 10
