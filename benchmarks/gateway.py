@@ -38,6 +38,8 @@ TIMES = "\N{MULTIPLICATION SIGN}"
 QUESTION = "What is the capital of France?"
 QUIET = 0.0015
 """Seconds of CPU in 50 ms below which a server has nothing to do but its regular chores."""
+_PARTS = 5
+"""In how many turns those are measured that are compared side by side."""
 UNKNOWN_COMMAND = 2  # the exit code of a command line that is not understood
 
 
@@ -254,6 +256,8 @@ class Costs:
     """CPU microseconds per request, or per event, for each round."""
 
     rounds: Mapping[Place, Sequence[float]]
+    together: Sequence["Costs"] = ()
+    """What was measured once more, side by side, to be compared: the ratios come from there."""
 
     def median(self, place: Place) -> float | None:
         values = self.rounds.get(place)
@@ -261,6 +265,10 @@ class Costs:
 
     def ratio(self, place: Place, base: Place, *, beyond: Place | None = None) -> float | None:
         """Return the median of the ratios of each round, of what something costs beyond something else, if so asked."""
+        compared = {place, base, beyond or base}
+        for costs in self.together:
+            if compared <= costs.rounds.keys():
+                return costs.ratio(place, base, beyond=beyond)
         values, bases = self.rounds.get(place), self.rounds.get(base)
         if not values or not bases:
             return None
@@ -268,9 +276,21 @@ class Costs:
         return statistics.median((value - off) / beside for value, off, beside in zip(values, less, bases, strict=True))
 
 
-def measure_costs(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> Costs:
-    """Measure what each workload costs each target that gets it, in interleaved rounds; the first one warms up."""
+def measure_costs(
+    bench: Bench,
+    targets: Sequence[Target],
+    work: Sequence[Workload],
+    *,
+    rounds: int,
+    together: Sequence[Sequence[Place]] = (),
+) -> Costs:
+    """Measure what each workload costs each target that gets it, in interleaved rounds; the first one warms up.
+
+    Places that are `together` are measured once more in each round, in turns of a part of their requests: a machine
+    that is slower for some seconds is so for all of them.
+    """
     costs: dict[Place, list[float]] = {}
+    beside: list[dict[Place, list[float]]] = [{} for _ in together]
     with contextlib.ExitStack() as stack:
         servers = [(target, stack.enter_context(bench.server(target))) for target in targets]
         plan = [
@@ -284,7 +304,20 @@ def measure_costs(bench: Bench, targets: Sequence[Target], work: Sequence[Worklo
                 cost = bench.cost(server, target, workload)
                 if taken >= 0:
                     costs.setdefault((target.name, workload.name), []).append(cost)
-    return Costs(costs)
+            for places, found in zip(together, beside, strict=True) if taken >= 0 else ():
+                parts = [
+                    (target, server, _part(workload))
+                    for target, server, workload in plan
+                    if (target.name, workload.name) in places
+                ]
+                spent = [[bench.cost(server, target, part) for target, server, part in parts] for _ in range(_PARTS)]
+                for (target, _, part), values in zip(parts, zip(*spent, strict=True), strict=True):
+                    found.setdefault((target.name, part.name), []).append(statistics.mean(values))
+    return Costs(costs, [Costs(found) for found in beside])
+
+
+def _part(workload: Workload) -> Workload:
+    return replace(workload, requests=max(workload.connections, workload.requests // _PARTS))
 
 
 def prepared(workload: Workload, server: Server, target: Target) -> Workload:
@@ -299,11 +332,18 @@ def cpu_rows(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], 
     return [row for workload in work for row in rows_of(workload, targets, costs)]
 
 
-def costs_beside_reference(bench: Bench, targets: Sequence[Target], work: Sequence[Workload], *, rounds: int) -> Costs:
+def costs_beside_reference(
+    bench: Bench,
+    targets: Sequence[Target],
+    work: Sequence[Workload],
+    *,
+    rounds: int,
+    together: Sequence[Sequence[Place]] = (),
+) -> Costs:
     """Measure the targets and, in the same rounds, R with the workloads that others are held against."""
     own = [workload.name for workload in work if workload.reference == workload.name]
     reference = replace(reference_target(bench.mock.port), only=own)
-    return measure_costs(bench, [reference, *targets], work, rounds=rounds)
+    return measure_costs(bench, [reference, *targets], work, rounds=rounds, together=together)
 
 
 def rows_of(workload: Workload, targets: Sequence[Target], costs: Costs) -> Iterator[Row]:

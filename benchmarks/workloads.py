@@ -5,7 +5,7 @@ import http.client
 import json
 import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,7 +60,8 @@ not in it. The server has a core of its own, and the same addresses at each star
 ask at once. The unit is one POST {PATH}, or one event of a stream: {BURST} events that the model sends at
 once (burst), {PACED} that it sends 1 ms apart (paced), with their share of the request. R, the least that a proxy in
 Python can do (benchmarks/reference.py), and antwort take turns for {{rounds}} rounds after a warm-up: figures are
-medians of the rounds, ratios medians of each round's ratios."""
+medians of the rounds, ratios medians of each round's ratios. What is compared with something of another row is asked
+once more in each round, in short turns with it, since a machine is slower for seconds."""
 
 
 def workloads(*, scale: float = 1) -> list[Workload]:
@@ -299,12 +300,14 @@ def comparisons() -> list[Comparison]:
 
 def own_rows(bench: Bench, *, scale: float, rounds: int) -> list[Row]:
     """Measure every workload against R, each on the configurations of the server that it is meant for."""
+    compared: list[Sequence[Place]] = [(comparison.place, comparison.base) for comparison in comparisons()]
+    compared.append([(REFERENCE, JSON_REQUEST), ("antwort", CALL), ("antwort", PROGRAM)])
     with postgres_target(bench) as postgres:
         own = [antwort_target(bench.mock_url, bench.folder), postgres]
         own += [functions_target(bench, count) for count in FUNCTIONS]
         own.append(functions_target(bench, FUNCTIONS[-1], found=True))
         work = [*workloads(scale=scale), *own_workloads(scale=scale)]
-        costs = costs_beside_reference(bench, own, work, rounds=rounds)
+        costs = costs_beside_reference(bench, own, work, rounds=rounds, together=compared)
     rows = [row for workload in work for row in rows_of(workload, own, costs)]
     return [*rows, program_row(costs), *(comparison.row(costs) for comparison in comparisons())]
 

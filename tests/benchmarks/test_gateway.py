@@ -74,6 +74,25 @@ def test_what_something_costs_beyond_something_else_is_taken_from_the_same_round
     assert costs.ratio(("ours", "more"), ("R", "work"), beyond=("ours", "call")) == 2
 
 
+def test_what_is_measured_side_by_side_is_compared_there() -> None:
+    apart = {("R", "work"): [1.0], ("ours", "work"): [4.0], ("ours", "other"): [9.0]}
+    costs = Costs(apart, [Costs({("R", "work"): [2.0], ("ours", "work"): [4.0]})])
+    assert costs.ratio(("ours", "work"), ("R", "work")) == 2
+    assert costs.ratio(("ours", "other"), ("R", "work")) == 9
+    assert costs.ratio(("ours", "other"), ("R", "work"), beyond=("ours", "work")) == 5
+    assert costs.median(("R", "work")) == 1
+
+
+def test_what_is_compared_is_asked_side_by_side_as_often_as_alone(bench: Bench, reference: Target) -> None:
+    twins = [reference, replace(reference, name="twin")]
+    compared = [(target.name, WHOLE.name) for target in twins]
+    asked = bench.stats()["asked"]
+    costs = measure_costs(bench, twins, [replace(WHOLE, requests=40)], rounds=2, together=[compared])
+    (beside,) = costs.together
+    assert {place: len(values) for place, values in beside.rounds.items()} == dict.fromkeys(compared, 2)
+    assert bench.stats()["asked"] == asked + 2 * (1 + 3 * 40 + 2 * 40)  # each start is tried out with one request
+
+
 def test_a_target_gets_only_the_workloads_it_names_and_each_is_prepared_once(bench: Bench, reference: Target) -> None:
     made = []
 
