@@ -41,6 +41,8 @@ _EARLY = 5
 """What part of its memory limit is left at most when processes are ended that would exceed it before the next look."""
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
+_TURN = 0.25
+"""Seconds that who is about to begin waits at most until it has its priority."""
 _PATIENCE = 5.0
 """Seconds that the kernel has to end what was killed."""
 
@@ -201,8 +203,7 @@ class SandboxProcess:
             for one in descendants(first):
                 with contextlib.suppress(OSError):  # it is gone, or only root may do so
                     os.setpriority(os.PRIO_PROCESS, one, niceness)
-                with contextlib.suppress(OSError):
-                    Path("/proc", str(one), "autogroup").write_text(str(niceness))
+                _set_share(one, niceness)
             if self._is_gone.wait(_SOON):
                 return
 
@@ -315,20 +316,28 @@ class SandboxProcess:
         limit(processes, chosen_limits(self._limits, memory_is_counted=self._memory_is_counted))
         for one in processes if self._processors else ():
             os.sched_setaffinity(one, self._processors)
-        self._stand_back(processes[self._own :], self._niceness)
+        until = time.monotonic() + _TURN
+        while not self._stand_back(processes[self._own :], self._niceness):
+            if self._memory_is_counted or time.monotonic() > until:
+                return
+            time.sleep(_TURN / 10)  # who looks at its memory would come too late if it were in nobody's way
 
-    def _stand_back(self, processes: Iterable[int], niceness: int) -> None:
-        """Give processes a priority so much lower than the server's; it writes files, so not on the loop."""
+    def _stand_back(self, processes: Iterable[int], niceness: int) -> bool:
+        """Give processes a priority so much lower than the server's; it writes files, so not on the loop.
+
+        It is False if the kernel wants to be asked again for some.
+        """
         niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
         if self._group is not None:
             self._group.stand_back(niceness)
-        own = os.getsid(0)
+        own, are_set = os.getsid(0), True
         for one in processes:
             with contextlib.suppress(OSError):  # it is gone, or the system does not allow it
                 if os.getpriority(os.PRIO_PROCESS, one) < niceness:
                     os.setpriority(os.PRIO_PROCESS, one, niceness)
-                if os.getsid(one) != own:  # a session may have its share by itself, whatever its processes have
-                    Path("/proc", str(one), "autogroup").write_text(str(niceness))
+                if os.getsid(one) != own:
+                    are_set &= _set_share(one, niceness)
+        return are_set
 
     def _others(self, first: int) -> list[int]:
         """Return the processes that are not the sandbox's own."""
@@ -457,6 +466,22 @@ class SandboxProcess:
         elif self._group is None:  # of a session one cannot tell its share by the first process, which is closed
             self._stand_back(self._others(first), self._niceness)
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
+
+
+def _set_share(process: int, niceness: int) -> bool:
+    """Set what a session has of the processors by itself, whatever its processes have, by one of these.
+
+    It is False if the kernel wants to be asked again: who is not root may do so ten times a second, with all others.
+    """
+    share = Path("/proc", str(process), "autogroup")
+    try:
+        if not share.read_text().endswith(f" nice {niceness}\n"):
+            share.write_text(str(niceness))
+    except BlockingIOError:
+        return False
+    except OSError:  # it is gone, or there are no such shares
+        pass
+    return True
 
 
 async def end_unfinished(process: ChildProcess) -> None:
