@@ -238,7 +238,7 @@ def test_a_tenant_without_room_is_refused_before_the_model_is_asked(tmp_path: Pa
     with served(tmp_path, ["Hello!"], over_http=True) as stage:
         create(stage)
     with served(tmp_path, ["Hello!"], over_http=True, limits={"per_tenant": {"max_stored_bytes": 1}}) as stage:
-        with pytest.raises(RateLimitError, match="stored as much as it may"):
+        with pytest.raises(RateLimitError, match="things of it, or send it with 'store': false"):
             create(stage)
         assert create(stage, store=False).choices[0].message.content == "Hello!"
 

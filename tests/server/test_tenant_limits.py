@@ -153,11 +153,26 @@ def test_a_tenant_that_has_stored_enough_stores_no_more_until_it_deletes(
         talk = client.post("/v1/conversations", json={}, headers=bearer("alpha")).json()["id"]
         item = {"items": [{"role": "user", "content": "Hi"}]}
         large = create(input="ä" * 12_000).json()["id"]
-        for fields in ({}, {"background": True}, {"stream": True}, {"store": False, "conversation": talk}):
+        unkept = "send it with 'store': false"
+        for fields, cure in (
+            ({}, unkept),
+            ({"background": True}, "send it without 'background' and with 'store': false"),
+            ({"background": True, "store": False}, "send it without 'background'"),
+            ({"stream": True}, unkept),
+            ({"store": False, "conversation": talk}, "send it without 'conversation'"),
+        ):
             message = refused(create(**fields), "storage_quota_exceeded")
             assert "of 20,000 bytes (limits.per_tenant.max_stored_bytes)" in message
+            assert message.endswith(f"other things of it, or {cure}.")
         for path, body in (("conversations", {}), (f"conversations/{talk}/items", item), ("shelf", {})):
-            refused(client.post(f"/v1/{path}", json=body, headers=bearer("alpha")), "storage_quota_exceeded")
+            answer = client.post(f"/v1/{path}", json=body, headers=bearer("alpha"))
+            assert refused(answer, "storage_quota_exceeded").endswith("other things of it.")
+        batch = {"requests": [{"custom_id": "a", "params": {}}]}
+        told = client.post("/v1/messages/batches", json=batch, headers=bearer("alpha")).json()["error"]["message"]
+        assert told.endswith("other things of it.")
+        asked = {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 9, "store": True}
+        told = client.post("/v1/messages", json=asked, headers=bearer("alpha")).json()["error"]["message"]
+        assert told.endswith(f"other things of it, or {unkept}.")
         assert over_a_websocket(server)["error"]["code"] == "storage_quota_exceeded"
         assert over_a_websocket(server, store=False)["type"] == "response.completed"
         assert create(store=False).status_code == 200

@@ -156,6 +156,15 @@ class Plan(msgspec.Struct, frozen=True):
         """Tell whether the response is kept, if only for a while."""
         return self.response.is_kept
 
+    @property
+    def unkept(self) -> str:
+        """How to send the request so that nothing of it is kept."""
+        named = (("background", self.response.background), ("conversation", self.conversation))
+        changes = [f"without '{name}'" for name, given in named if given]
+        if self.response.store:
+            changes.append("with 'store': false")
+        return f"send it {' and '.join(changes)}"
+
 
 class ChildWork(msgspec.Struct, frozen=True):
     """What a sub-agent is to do, and for whom."""

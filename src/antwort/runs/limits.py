@@ -180,8 +180,11 @@ class TenantLimits:
 
     # --- bytes that are stored ---------------------------------------------------------------------------------------
 
-    async def check_room(self, tenant: str) -> None:
-        """Raise RateLimitError if a tenant has stored as much as it may, as far as it was counted now and then."""
+    async def check_room(self, tenant: str, cure: str = "") -> None:
+        """Raise RateLimitError if a tenant has stored as much as it may, as far as it was counted now and then.
+
+        `cure` is what the request can do beside deleting.
+        """
         most = self._most_bytes
         if most is None or self._retention is None:
             return
@@ -196,8 +199,8 @@ class TenantLimits:
         if known.bytes >= most:
             raise RateLimitError(
                 f"This tenant has stored as much as it may: {known.bytes:,} of {most:,} bytes "
-                "(limits.per_tenant.max_stored_bytes). Delete responses, conversations or other things of it, or send "
-                "'store': false.",
+                "(limits.per_tenant.max_stored_bytes). Delete responses, conversations or other things of it"
+                f"{cure and f', or {cure}'}.",
                 retry_after=None,
                 code="storage_quota_exceeded",
             )

@@ -198,7 +198,7 @@ class ResponseEndpoints:
             return
         limits = self._runs.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
-            await limits.check_room(ctx.tenant)
+            await limits.check_room(ctx.tenant, plan.unkept)
         if plan.response.background:
             accepted = await self._runs.accept(plan)
             if not create.stream:

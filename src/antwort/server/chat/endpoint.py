@@ -99,7 +99,7 @@ class ChatEndpoint:
         opening = partial(unless_left, scope, receive, self._stragglers) if create.tools else None
         plan = await self._engine.plan(create, ctx, opening=opening)
         if self._limits.counts_bytes and plan.stored:
-            await self._limits.check_room(ctx.tenant)
+            await self._limits.check_room(ctx.tenant, plan.unkept)
         stop = stops(chat)
         return msgspec.structs.replace(plan, stop=stop) if stop else plan
 

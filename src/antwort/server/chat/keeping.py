@@ -49,7 +49,7 @@ class ChatKeeper:
         if (messages := fields.get("messages")) is None:
             raise missing_parameter("messages")
         await self._large_work.run_if(len(bytes(messages)) >= LARGE, check_messages, messages)
-        await self._limits.check_room(tenant)
+        await self._limits.check_room(tenant, "send it with 'store': false")
         return ChatKeeping(self, self._large_work, tenant, WantedChat(model, metadata, messages))
 
     async def keep(self, tenant: str, wanted: "WantedChat", chat_id: str, model: Any, answer: bytes) -> None:

@@ -137,7 +137,7 @@ class MessageEndpoints:
         opening = partial(unless_left, scope, receive, self._stragglers) if create.tools else None
         plan = await self._engine.plan(create, ctx, opening=opening)
         if self._limits.counts_bytes and plan.stored:
-            await self._limits.check_room(ctx.tenant)
+            await self._limits.check_room(ctx.tenant, plan.unkept)
         return msgspec.structs.replace(plan, stop=request.stop_sequences) if request.stop_sequences else plan
 
     async def _stream(

@@ -473,7 +473,7 @@ class Connection:
             raise
         limits = self._served.limits
         if limits.counts_bytes and (plan.stored or plan.conversation is not None):
-            await limits.check_room(ctx.tenant)
+            await limits.check_room(ctx.tenant, plan.unkept)
         journal = engine.journal(plan)
         stream = MessageStream(self._write, message.lane)
         if message.generate:
