@@ -1,6 +1,7 @@
 """Requests for chat completions: whatever is mutated in one is read, or refused by its name."""
 
 import msgspec
+import pytest
 from openai.types.chat.completion_create_params import CompletionCreateParamsNonStreaming
 from tests.fuzz.mutations import mutations
 from tests.server.truth.sdk_types import Maker
@@ -124,3 +125,35 @@ def test_every_mutation_is_read_or_refused() -> None:
             except BadRequestError:
                 refused += 1
     assert refused > 100
+
+
+FLAT = {"type": "function", "name": "f", "parameters": SCHEMA}
+
+
+@pytest.mark.parametrize(
+    ("sent", "param", "cure"),
+    [
+        ({"input": "Hi", "messages": None}, "input", "'messages'"),
+        ({"instructions": "Be brief."}, "instructions", "a message with the role 'developer'"),
+        ({"max_output_tokens": 9}, "max_output_tokens", "'max_completion_tokens'"),
+        ({"text": {"format": {"type": "text"}}}, "text", "'response_format' and 'verbosity'"),
+        ({"reasoning": {"effort": "low"}}, "reasoning", "'reasoning_effort'"),
+        ({"previous_response_id": "resp_1"}, "previous_response_id", "/v1/responses"),
+        ({"tools": [FLAT]}, "tools[0].name", "'tools[0].function.name'"),
+        ({"tools": [{**FUNCTION, "strict": True}]}, "tools[0].strict", "'tools[0].function.strict'"),
+        ({"tools": [{"type": "custom", "format": {}}]}, "tools[0].format", "'tools[0].custom.format'"),
+        ({"tool_choice": {"type": "function", "name": "f"}}, "tool_choice.name", "'tool_choice.function.name'"),
+        ({"tool_choice": {"type": "allowed_tools", "mode": "auto"}}, "tool_choice.mode",
+         "'tool_choice.allowed_tools.mode'"),
+        ({"response_format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}, "response_format.name",
+         "'response_format.json_schema.name'"),
+    ],
+)  # fmt: skip
+def test_what_has_another_place_in_responses_is_refused_with_the_one_it_has_here(
+    sent: JSON, param: str, cure: str
+) -> None:
+    fields = {name: value for name, value in {"messages": ASKED, **sent}.items() if value is not None}
+    with pytest.raises(BadRequestError) as error:
+        read(msgspec.json.encode(fields))
+    assert (error.value.param, error.value.code) == (param, "unknown_parameter")
+    assert error.value.message == f"Unknown parameter: '{param}'; this is Chat Completions: use {cure}."

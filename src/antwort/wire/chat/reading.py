@@ -22,7 +22,14 @@ from antwort.wire.chat.requests import (
     UserPart,
 )
 from antwort.wire.client_tools import CALLS_OF_THEIR_OWN
-from antwort.wire.field_errors import missing_parameter, read_type, unknown_parameter, unsupported_value, wrong_type
+from antwort.wire.field_errors import (
+    UNKNOWN_PARAMETER,
+    missing_parameter,
+    read_type,
+    unknown_parameter,
+    unsupported_value,
+    wrong_type,
+)
 from antwort.wire.requests import CreateResponse, ReasoningOptions, TextConfig
 from antwort.wire.translated import Reading, SentPlace, Words
 
@@ -36,6 +43,10 @@ _FIELDS: Mapping[str, Sequence[str]] = MappingProxyType(
 )
 """What is said of tools of clients."""
 _NAMED = _FIELDS.keys()
+_WITHIN: Mapping[str, Sequence[str]] = MappingProxyType(
+    {**_FIELDS, "allowed_tools": ("mode", "tools"), "json_schema": ("name", "description", "schema", "strict")}
+)
+"""What stands within an object of a type, in a field with its name; in Responses it stands beside the type."""
 _WORDS = Words(
     MappingProxyType(
         {
@@ -245,7 +256,7 @@ def _tool(tool: JSON, param: str) -> JSON:
     """Return a tool of the client as Responses have it; those of the server are the same there."""
     kind = read_type(tool, param)
     if kind in _NAMED:
-        _check_fields(tool, ("type", kind), param)
+        _check_outer(tool, kind, param)
         return {"type": kind, **_flat(kind, _inner(tool, kind, param), param)}
     if kind in _WITHOUT_WORDS:
         message = f"The tool '{kind}' is not served in chat completions, which have no words for its calls."
@@ -261,6 +272,15 @@ def _check_fields(value: JSON, known: Collection[str], param: str) -> None:
     for name in value:
         if name not in known:
             raise unknown_parameter(f"{param}.{name}", known)
+
+
+def _check_outer(value: JSON, kind: str, param: str) -> None:
+    """Refuse what stands beside the type of an object and that of which the type is, as it does in Responses."""
+    for name in value:
+        if name in _WITHIN[kind]:
+            message = f"Unknown parameter: '{param}.{name}'; this is Chat Completions: use '{param}.{kind}.{name}'."
+            raise BadRequestError(message, param=f"{param}.{name}", code=UNKNOWN_PARAMETER)
+    _check_fields(value, ("type", kind), param)
 
 
 def _inner(tool: JSON, kind: str, param: str) -> JSON:
@@ -299,13 +319,13 @@ def _choice(choice: str | JSON, param: str = "tool_choice") -> str | JSON:
         return choice
     kind = read_type(choice, param)
     if kind in _NAMED:
-        _check_fields(choice, ("type", kind), param)
+        _check_outer(choice, kind, param)
         return {"type": kind, "name": _inner(choice, kind, param)["name"]}
     if kind != "allowed_tools":
         return choice
-    _check_fields(choice, ("type", kind), param)
+    _check_outer(choice, kind, param)
     among = _object(choice, kind, param)
-    _check_fields(among, ("mode", "tools"), f"{param}.{kind}")
+    _check_fields(among, _WITHIN[kind], f"{param}.{kind}")
     tools = among.get("tools")
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
         raise wrong_type(f"{param}.{kind}.tools", "an array of objects", tools)
@@ -317,6 +337,6 @@ def _format(wanted: JSON | None) -> JSON | None:
     """Return how the text is to be written; a schema and its name stand beside its type there."""
     if wanted is None or wanted.get("type") != "json_schema":
         return wanted
-    _check_fields(wanted, ("type", "json_schema"), "response_format")
+    _check_outer(wanted, "json_schema", "response_format")
     described = _object(wanted, "json_schema", "response_format")
     return {"type": "json_schema", **described}

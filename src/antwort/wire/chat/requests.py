@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.field_errors import UNKNOWN_PARAMETER, no_json, unknown_parameter
+from antwort.wire.field_errors import UNKNOWN_PARAMETER, no_json
 from antwort.wire.requests import (
     IGNORED,
     CacheOptions,
@@ -231,6 +231,18 @@ class CreateChat(Struct, kw_only=True, forbid_unknown_fields=True):
     moderation: Annotated[JSON | None, _REFUSED] = None
 
 
+_OF_RESPONSES = {
+    "input": "'messages'",
+    "instructions": "a message with the role 'developer'",
+    "max_output_tokens": "'max_completion_tokens'",
+    "text": "'response_format' and 'verbosity'",
+    "reasoning": "'reasoning_effort'",
+}
+"""What has another name in the Responses API, by that name."""
+_RESPONSES = "/v1/responses"
+"""Where the rest of it is."""
+
+
 class SentChat(Struct, frozen=True):
     """A request, and its messages as they were sent."""
 
@@ -275,6 +287,10 @@ def _parted(body: bytes | bytearray, known: Collection[str]) -> tuple[bytes, JSO
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_json(body, error) from None
     for name in values:
-        if name in CreateResponse.__struct_fields__:  # of the Responses API
-            raise unknown_parameter(name, known)
+        if name in CreateResponse.__struct_fields__:
+            raise BadRequestError(
+                f"Unknown parameter: '{name}'; this is Chat Completions: use {_OF_RESPONSES.get(name, _RESPONSES)}.",
+                param=name,
+                code=UNKNOWN_PARAMETER,
+            )
     return msgspec.json.encode(fields), values
