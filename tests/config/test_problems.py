@@ -110,6 +110,32 @@ def test_replicas_are_other_servers(url: str, replicas: list[str] | str, told: s
     assert "secret" not in line
 
 
+@pytest.mark.parametrize(
+    ("fields", "cure"),
+    [
+        ({"url": "http://a/v1/chat/completions"}, "'/chat/completions': give 'http://a/v1'"),
+        ({"url": "http://a/v1/responses/"}, "'/responses': give 'http://a/v1' with `api: responses`"),
+        ({"url": "http://a/v1/messages", "api": "anthropic"}, "'/messages': give 'http://a/v1'"),
+        ({"url": "http://a/messages"}, "'/messages': give 'http://a' with `api: anthropic`"),
+        (
+            {"url": "http://a", "replicas": ["http://u:secret@b/responses?v=1"], "api": {"name": "responses"}},
+            f"'/responses': give 'http://u:{MASK}@b?v=1'",
+        ),
+    ],
+)
+def test_the_url_of_requests_is_told_from_that_of_the_server(fields: dict[str, Any], cure: str) -> None:
+    [line] = _problems(fields, model=BackendConfig)
+
+    assert line.endswith(f" url: the base URL is wanted, without {cure}")
+
+
+def test_a_dialect_of_somebody_else_may_be_at_any_url(tmp_path: Path) -> None:
+    own = tmp_path / "own.py"
+    own.write_text("class Own:\n    def run(self): ...\n    def models(self): ...\n")
+
+    assert BackendConfig.model_validate({"url": "http://a/messages", "api": f"{own}:Own"}).url == "http://a/messages"
+
+
 def test_nobody_is_taken_for_dead_at_once() -> None:
     line = "takeover_after: input should be greater than or equal to 0.5 (got 0)"
     assert _problems({"takeover_after": 0}, model=EngineConfig) == [line]

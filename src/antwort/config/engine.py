@@ -36,6 +36,10 @@ DIALECTS: ExtensionKind[Any] = ExtensionKind("antwort.dialects", "dialect", defa
 """What model servers speak; each is made from its settings, its name, its `BackendConfig` and its queue."""
 
 
+_ENDPOINTS = {"/chat/completions": "chat", "/responses": "responses", "/messages": "anthropic"}
+"""Where model servers are asked for turns, below their base URL, and the dialect that does so."""
+
+
 class BackendConfig(Settings, defer_build=True):
     """A model server."""
 
@@ -138,6 +142,21 @@ class BackendConfig(Settings, defer_build=True):
         one = self.model_copy(update={"replicas": []})
         one._address = address
         return one
+
+    @model_validator(mode="after")
+    def _urls_are_bases(self) -> Self:
+        api = self.api if isinstance(self.api, str) else self.api.name
+        if api not in _ENDPOINTS.values():  # what is below the URL of another is not known
+            return self
+        for url in (self.url, *(self.replicas if isinstance(self.replicas, list) else ())):
+            parts = urlsplit(url)
+            path = parts.path.rstrip("/")
+            end = next((end for end in _ENDPOINTS if path.endswith(end)), None)
+            if end is not None:
+                base = mask_urls(parts._replace(path=path.removesuffix(end)).geturl())
+                spoken = "" if _ENDPOINTS[end] == api else f" with `api: {_ENDPOINTS[end]}`"
+                raise ValueError(f"url: the base URL is wanted, without '{end}': give '{base}'{spoken}")
+        return self
 
     @model_validator(mode="after")
     def _replicas_are_others(self) -> Self:
