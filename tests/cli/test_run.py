@@ -80,6 +80,16 @@ def test_which_model_servers_were_looked_for_is_said_with_the_service_that_could
     assert rules_answer(named).endswith("; OPENAI_API_KEY is set, and not used: --backend openai asks api.openai.com")
 
 
+@pytest.mark.parametrize("api", ["anthropic", "chat"])
+def test_a_flag_says_what_a_model_server_speaks(cli: Cli, api: str) -> None:
+    with ScriptServer(["Ahoy."]) as model:
+        assert answered(cli("run", "hi", "--backend", model.url, "--backend-api", api)) == "Ahoy.\n"
+        assert ("anthropic-version" in model.headers[-1]) == (api == "anthropic")
+    result = cli("run", "hi", "--backend", model.url, "--backend-api", "antropic")
+    assert result.exit_code == 2
+    assert result.stderr.startswith("antwort: flag --backend-api: backends.default.api: unknown dialect 'antropic'")
+
+
 @pytest.mark.parametrize("options", [("--quiet",), ("--backend", "demo")])
 def test_nothing_is_said_of_rules_to_whoever_has_named_them_or_wants_to_hear_nothing(
     cli: Cli, options: tuple[str, ...]

@@ -103,8 +103,9 @@ def test_an_address_that_is_none_is_a_mistake(refused: Refused) -> None:
     assert refused("run", "hi", "--url", "localhost:8080") == "--url must begin with http:// or https://"
 
 
-def test_a_backend_makes_no_sense_there(refused: Refused) -> None:
-    line = refused("run", "hi", "--url", "http://127.0.0.1:1", "--backend", "http://127.0.0.1:2")
+@pytest.mark.parametrize("option", [("--backend", "http://127.0.0.1:2"), ("--backend-api", "anthropic")])
+def test_a_backend_makes_no_sense_there(refused: Refused, option: tuple[str, str]) -> None:
+    line = refused("run", "hi", "--url", "http://127.0.0.1:1", *option)
     assert line.startswith("--url asks a server, which has a model")
 
 

@@ -16,7 +16,7 @@ from antwort.backends.demo import DEMO_MODEL
 from antwort.backends.findings import Finding, ask, counted_models, with_cure
 from antwort.cli.banner import named_models
 from antwort.cli.event_loop import leaving_by_signals
-from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, probe_option
+from antwort.cli.model import ModelChoice, backend_options, check_customers, choose_model, probe_option
 from antwort.cli.options import config_options, json_option, load, load_rest
 from antwort.cli.output import print_json
 from antwort.config import BackendConfig, Config, LoadedConfig, mask_urls
@@ -60,7 +60,7 @@ class CheckReport:
 
 @click.command()
 @json_option
-@backend_option
+@backend_options
 @probe_option
 @config_options
 @click.pass_context

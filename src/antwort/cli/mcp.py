@@ -3,7 +3,7 @@
 import click
 
 from antwort.cli.event_loop import leaving_by_signals
-from antwort.cli.model import backend_option, choose_model, probe_option
+from antwort.cli.model import backend_options, choose_model, probe_option
 from antwort.cli.options import config_options, load, log_options
 from antwort.config import LoadedConfig
 from antwort.context import ANONYMOUS_TENANT, Context
@@ -14,7 +14,7 @@ from antwort.server.mcp.stdio import StdioServer, taken_streams
 
 @click.command()
 @click.option("--tenant", default=ANONYMOUS_TENANT, show_default=True, help="Tenant to call functions for.")
-@backend_option
+@backend_options
 @probe_option
 @log_options
 @config_options

@@ -18,7 +18,7 @@ from antwort.backends.detection import (
     named_service,
     service_not_used,
 )
-from antwort.cli.options import setting
+from antwort.cli.options import F, setting
 from antwort.concurrency.peers import Peers
 from antwort.config import DEMO, BackendConfig, Config, LoadedConfig
 from antwort.errors import ConfigError
@@ -28,6 +28,7 @@ NAME = "default"
 """The name of a backend that the configuration does not name."""
 
 _URL = f"backends.{NAME}.url"
+_API = f"backends.{NAME}.api"
 LOOK_EVERY = 5.0
 """Seconds between two looks for a model server, while there is none."""
 
@@ -45,16 +46,26 @@ def _meaning(backend: str) -> dict[str, str]:
     return {_URL: service.url} | ({} if key is None else {f"backends.{NAME}.api_key": key.get_secret_value()})
 
 
-backend_option = setting(
-    "--backend",
-    _URL,
-    meaning=_meaning,
-    metavar="URL",
-    help="Base URL of a model server, such as http://localhost:11434/v1; "
-    "its key, if it wants one, from ANTWORT_BACKENDS__DEFAULT__API_KEY. "
-    f"'{SERVICE}' is OpenAI, or the server of OPENAI_BASE_URL, with the key of OPENAI_API_KEY. "
-    f"'{DEMO}' is the built-in demo model.",
-)
+def backend_options(command: F) -> F:
+    """Add the options that name a model server."""
+    url = setting(
+        "--backend",
+        _URL,
+        meaning=_meaning,
+        metavar="URL",
+        help="Base URL of a model server, such as http://localhost:11434/v1; "
+        "its key, if it wants one, from ANTWORT_BACKENDS__DEFAULT__API_KEY. "
+        f"'{SERVICE}' is OpenAI, or the server of OPENAI_BASE_URL, with the key of OPENAI_API_KEY. "
+        f"'{DEMO}' is the built-in demo model.",
+    )
+    api = setting(
+        "--backend-api",
+        _API,
+        metavar="NAME",
+        help="What that server speaks: chat (if not given), responses, anthropic, or another dialect.",
+    )
+    return url(api(command))
+
 
 probe_option = click.option(
     "--no-probe",

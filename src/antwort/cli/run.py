@@ -17,7 +17,7 @@ from antwort.cli.call_lines import AgentTree, AnswerWithCalls
 from antwort.cli.chat import Chat
 from antwort.cli.clients import LocalClient, RemoteClient, ResponseClient
 from antwort.cli.event_loop import LeavingRunner, leaving_by_signals
-from antwort.cli.model import ModelChoice, backend_option, choose_model, probe_option, rules_answer
+from antwort.cli.model import ModelChoice, backend_options, choose_model, probe_option, rules_answer
 from antwort.cli.options import config_options, json_option, load
 from antwort.cli.output import DEBUG, Misuse
 from antwort.cli.questions import answer_by_id, converse, is_somebody_there
@@ -80,7 +80,7 @@ def _number(_ctx: click.Context, _param: click.Parameter, value: float | None) -
 @click.option("--quiet", is_flag=True, help="Do not tell of functions that are called, fail or need an approval.")
 @click.option("--url", metavar="URL", help="Ask a running server; without it, that of this folder if there is one.")
 @click.option("--api-key", envvar="OPENAI_API_KEY", show_envvar=True, metavar="KEY", help="Key for that server.")
-@backend_option
+@backend_options
 @probe_option
 @config_options
 @click.pass_context
@@ -264,16 +264,16 @@ def _why_none(ctx: click.Context, loaded: LoadedConfig, store: bool | None) -> s
 
 
 def _means_this_process(ctx: click.Context, store: bool | None) -> bool:
-    return store is False or _given(ctx, "backend") or _given(ctx, "plugins_dir")
+    return store is False or _gives_backend(ctx) or _given(ctx, "plugins_dir")
 
 
 def _check_options(ctx: click.Context, *, as_json: bool, as_events: bool, remote: bool) -> None:
     """Refuse options that say different things, or nothing together."""
     if as_json and as_events:
         raise Misuse("--json and --events exclude each other")
-    if remote and _given(ctx, "backend"):
+    if remote and _gives_backend(ctx):
         raise Misuse("--url asks a server, which has a model; --backend is for an answer in this process")
-    if not remote and _given(ctx, "api_key") and _given(ctx, "backend"):
+    if not remote and _given(ctx, "api_key") and _gives_backend(ctx):
         raise Misuse("--api-key is for --url; the key of a backend comes from ANTWORT_BACKENDS__DEFAULT__API_KEY")
 
 
@@ -293,6 +293,10 @@ def _is_stored(loaded: LoadedConfig, previous: str | None, answer: str | None) -
     if answer is not None and not stored:
         raise Misuse("--answer: nothing is kept here that could wait; --url asks a running server")
     return stored
+
+
+def _gives_backend(ctx: click.Context) -> bool:
+    return _given(ctx, "backend") or _given(ctx, "backend_api")
 
 
 def _given(ctx: click.Context, name: str) -> bool:

@@ -18,7 +18,7 @@ from antwort.app import Antwort
 from antwort.auth import allowed_hosts, check_bind, shows_console
 from antwort.cli.banner import banner, tell_backends
 from antwort.cli.event_loop import StuckLoop, run_contained, stop_limit
-from antwort.cli.model import ModelChoice, backend_option, check_customers, choose_model, keep_looking, probe_option
+from antwort.cli.model import ModelChoice, backend_options, check_customers, choose_model, keep_looking, probe_option
 from antwort.cli.options import configured, load_again, log_options, setting
 from antwort.cli.reload import Hangups, Reload, has_terminal
 from antwort.cli.running_server import announced, callable_url
@@ -54,7 +54,7 @@ _SPARE = 5.0
     help="Serve without authentication on an address other machines can reach.",
 )
 @log_options
-@backend_option
+@backend_options
 @setting("--model", "engine.default_model", help="Model of requests that name none.")
 @probe_option
 @configured
@@ -75,7 +75,7 @@ def serve(loaded: LoadedConfig, *, no_probe: bool) -> None:
 @click.option("--port", default=0, show_default=True, help="Port of these; 0 picks a free one.")
 @setting("--workers", "server.workers", type=int, help="Processes that work.")
 @log_options
-@backend_option
+@backend_options
 @probe_option
 @configured
 def worker(loaded: LoadedConfig, *, host: str, port: int, no_probe: bool) -> None:
