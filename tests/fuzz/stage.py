@@ -128,13 +128,16 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def staged(tmp_path: Path, database: str) -> AsyncIterator[Stage]:
-    """Serve the shipped app. Its model servers speak both APIs, call what they are offered, and never fail."""
+async def staged(tmp_path: Path, database: str, *, makes_chats: bool) -> AsyncIterator[Stage]:
+    """Serve the shipped app. Its model servers speak both APIs, call what they are offered, and never fail.
+
+    `makes_chats`: the engine makes chat completions, which are passed through else.
+    """
     model = ModelServer()
     model.scripts.append(_answer)
     async with await asyncio.start_server(model.serve, "127.0.0.1", 0, limit=1 << 26) as listener:
         model.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}/v1"
-        app = await asyncio.to_thread(_app, tmp_path, database, model.url)
+        app = await asyncio.to_thread(_app, tmp_path, database, model.url, makes_chats)
         serving = running(app)
         with _complaints() as complaints:
             server = await asyncio.to_thread(serving.__enter__)
@@ -160,13 +163,14 @@ async def look_up(word: str, times: int = 1) -> str:
     return word * times
 
 
-def _app(tmp_path: Path, database: str, url: str) -> Antwort:
+def _app(tmp_path: Path, database: str, url: str, makes_chats: bool) -> Antwort:
     config = {
         "data_dir": tmp_path,
         "storage": {"url": database},
+        "server": {"chat_completions": {"functions": makes_chats}},
         "auth": {"api_keys": [{"id": "fuzz", "key": KEY, "tenant": "fuzz", "scopes": ["*"]}]},
         "backends": {
-            "chat": {"url": url, "models": ["chat"], "retries": 0},
+            "chat": {"url": url, "models": ["chat"], "retries": 0, "parameters": ["seed", "logit_bias"]},
             "responses": {"url": url, "api": "responses", "models": ["responses"], "retries": 0},
         },
         "providers": {

@@ -12,9 +12,10 @@ from typing_extensions import override
 
 from antwort.types import JSON
 
-__all__ = ["Case", "Known", "cases", "frames", "prepare", "valid"]
+__all__ = ["Case", "Known", "cases", "chats", "frames", "prepare", "valid", "valid_chats"]
 
 
+CHAT = "/v1/chat/completions"
 PNG = "data:image/png;base64,iVBORw0KGgo="
 TOOL: JSON = {
     "type": "function",
@@ -251,6 +252,48 @@ def message_bodies() -> list[JSON]:
     ]  # fmt: skip
 
 
+def chat_bodies(known: Known) -> list[JSON]:
+    """Return valid bodies for a chat completion that the engine makes, with every field in one of them."""
+    described = {name: value for name, value in TOOL.items() if name != "type"}
+    weather = {"type": "function", "function": described}
+    grammar = {"type": "grammar", "grammar": {"definition": "start: /x/", "syntax": "lark"}}
+    write = {"type": "custom", "custom": {"name": "write", "description": "Write.", "format": grammar}}
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    search = {"type": "file_search", "vector_store_ids": [known.store], "max_num_results": 3, "filters": FILTER}
+    asked: list[JSON] = [
+        {"role": "developer", "content": [{"type": "text", "text": "Be kind."}]},
+        {"role": "user", "name": "Ann", "content": [
+            {"type": "text", "text": "What is this?"},
+            {"type": "image_url", "image_url": {"url": PNG, "detail": "low"}},
+            {"type": "file", "file": {"filename": "a.pdf", "file_data": "data:application/pdf;base64,JVBERg=="}},
+        ]},
+        {"role": "assistant", "content": [{"type": "text", "text": "A dot."}, {"type": "refusal", "refusal": "No."}],
+         "reasoning_content": "Hm.", "refusal": "No.", "tool_calls": [
+            {"id": "c1", "type": "function", "function": {"name": "get_weather", "arguments": '{"city": "Uji"}'}},
+            {"id": "c2", "type": "custom", "custom": {"name": "write", "input": "x"}},
+        ]},
+        {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "Rain"}]},
+        {"role": "tool", "tool_call_id": "c2", "content": "done"},
+        {"role": "user", "content": "And now?"},
+    ]  # fmt: skip
+    return [
+        {"model": "chat", "messages": asked, "stop": ["STOP"],
+         "tools": [weather, write],
+         "tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto", "tools": [named]}}},
+        {"model": "chat", "messages": [{"role": "user", "content": "Hi"}], "tools": [search], "tool_choice": "auto",
+         "response_format": {"type": "json_schema", "json_schema": {"name": "a", "schema": SCHEMA, "strict": True}},
+         "logprobs": True, "top_logprobs": 2, "temperature": 0.5, "top_p": 0.9, "presence_penalty": 0.1,
+         "frequency_penalty": 0.1, "max_completion_tokens": 100, "parallel_tool_calls": True, "n": 1,
+         "reasoning_effort": "low", "verbosity": "low", "seed": 7, "logit_bias": {"17": 1}, "modalities": ["text"],
+         "safety_identifier": "me", "prompt_cache_key": "k", "service_tier": "auto", "user": "me",
+         "metadata": {"topic": "tea"}, "store": True, "prediction": {"type": "content", "content": "Hello"}},
+        {"model": "responses", "messages": [{"role": "system", "content": "Be brief."}, asked[-1]],
+         "tools": [{"type": "function", "function": {"name": "look_up"}}], "max_tokens": 100, "stop": "STOP",
+         "tool_choice": {"type": "function", "function": {"name": "look_up"}}, "stream": True, "store": True,
+         "stream_options": {"include_usage": True, "include_obfuscation": False}},
+    ]  # fmt: skip
+
+
 def store_bodies(known: Known) -> Iterator[tuple[str, str, JSON]]:
     """Yield the same for vector stores."""
     one = f"/v1/vector_stores/{known.store}"
@@ -321,6 +364,19 @@ def valid(known: Known) -> Iterator[Case]:
     """Yield every request as it should be."""
     for method, path, body in bodies(known):
         yield Case(method, path, json.dumps(body).encode)
+
+
+def valid_chats(known: Known) -> Iterator[Case]:
+    """Yield chat completions that the engine makes as they should be."""
+    for body in chat_bodies(known):
+        yield Case("POST", CHAT, json.dumps(body).encode)
+
+
+def chats(known: Known) -> Iterator[Case]:
+    """Yield every mutation of them."""
+    for body in chat_bodies(known):
+        for one in mutations(body):
+            yield Case("POST", CHAT, one.make, one.place, one.kind, one.field)
 
 
 def cases(known: Known) -> Iterator[Case]:

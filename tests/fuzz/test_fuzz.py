@@ -9,18 +9,23 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.stage import Answer, Stage, staged
-from tests.fuzz.targets import Case, cases, frames, prepare, valid
+from tests.fuzz.targets import Case, cases, chats, frames, prepare, valid, valid_chats
 
 from antwort.types import JSON
 
 FULL = bool(os.environ.get("ANTWORT_TEST_FULL"))
 CASES = 30_000 if FULL else 3_000
+CHATS = 3_000 if FULL else 300
+"""Cases of chat completions that the engine makes: that of SQLite does."""
 SHARDS = 2 if FULL else 1  # each has much to prepare
 DATABASES = 2
 MESSAGES = 10
 """One case of so many is a message of a WebSocket."""
 SHARE = CASES // (SHARDS * DATABASES)
+SHARE_OF_CHATS = CHATS // SHARDS
 CLIENTS = 4
+FAILED = (b"event: response.failed", b"event: error", b'data: {"error"')
+"""What a stream tells that went wrong."""
 PROBLEMS = 20
 """How many are shown."""
 
@@ -40,7 +45,7 @@ class Findings:
             self.problems.append(f"{answer.status} {answer.body[:300]!r}\n    {case}")
         elif answer.status >= 400:
             self._check_error(case, answer.json()["error"] if answer.kind.startswith("application/json") else None)
-        elif b"event: response.failed" in answer.body or b"event: error" in answer.body:
+        elif any(sign in answer.body for sign in FAILED):
             self.problems.append(f"failed {answer.body[-600:]!r}\n    {case}")
 
     def check_event(self, case: Case, event: JSON) -> None:
@@ -106,15 +111,17 @@ def _sample(all_cases: Iterable[Case], count: int, shard: int) -> list[Case]:
     return found[shard :: SHARDS * DATABASES][:count]
 
 
-async def _fuzz(stage: Stage, shard: int) -> Findings:
+async def _fuzz(stage: Stage, shard: int, *, makes_chats: bool) -> Findings:
     findings = Findings()
     client = await stage.client()
     known = await prepare(client)
-    for case in valid(known):
+    for case in [*valid(known), *(valid_chats(known) if makes_chats else ())]:
         answer = await client.ask(case.method, case.path, case.body)
         assert answer.status == 200, f"{answer}\n    {case}"
     queue: asyncio.Queue[Case] = asyncio.Queue()
     for case in _sample(cases(known), SHARE - SHARE // MESSAGES, shard):
+        queue.put_nowait(case)
+    for case in _sample(chats(known), SHARE_OF_CHATS, shard) if makes_chats else ():
         queue.put_nowait(case)
     await client.close()
     await asyncio.gather(*(_ask(stage, queue, findings) for _ in range(CLIENTS)))
@@ -130,8 +137,9 @@ async def _fuzz(stage: Stage, shard: int) -> Findings:
 async def test_no_mutation_of_a_request_is_an_error_of_the_server(
     tmp_path: Path, database_url: str, shard: int
 ) -> None:
-    async with staged(tmp_path, database_url) as stage:
-        findings = await _fuzz(stage, shard + (SHARDS if database_url.startswith("postgres") else 0))
+    makes_chats = not database_url.startswith("postgres")
+    async with staged(tmp_path, database_url, makes_chats=makes_chats) as stage:
+        findings = await _fuzz(stage, shard + (0 if makes_chats else SHARDS), makes_chats=makes_chats)
     assert not findings.problems, f"{len(findings.problems)} problems:\n" + "\n".join(findings.problems[:PROBLEMS])
-    assert sum(findings.statuses.values()) == SHARE
+    assert sum(findings.statuses.values()) == SHARE + (SHARE_OF_CHATS if makes_chats else 0)
     assert findings.statuses.keys() >= {200, 400, 404}
