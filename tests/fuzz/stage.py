@@ -23,8 +23,6 @@ __all__ = ["Answer", "Client", "Complaints", "Stage", "staged"]
 
 KEY = "sk-fuzz"
 PATIENCE = 60
-CODES = '{"q1": "yes", "p1": 90, "q2": "A", "p2": 60, "q3": "1", "p3": 70}'
-"""What the model answers where a form is asked for: the codes of decisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +212,7 @@ async def _complete(exchange: Exchange, asked: JSON) -> None:
     answered = not isinstance(messages, list) or any(
         isinstance(one, dict) and one.get("role") == "tool" for one in messages
     )
-    message: JSON = {"role": "assistant", "content": CODES if asked.get("response_format") else "Hello"}
+    message: JSON = {"role": "assistant", "content": _filled(asked.get("response_format"))}
     name = _first(tools, "function")
     if name is not None and not answered:
         function = {"name": name, "arguments": '{"query": "tea", "word": "tea"}'}
@@ -225,6 +223,15 @@ async def _complete(exchange: Exchange, asked: JSON) -> None:
         return
     chunk = {"choices": [{"index": 0, "delta": message, "finish_reason": "stop"}], "usage": usage}
     await _stream(exchange, [chunk])
+
+
+def _filled(form: Any) -> str:
+    """Return what fits a form, as decisions ask for it: the first of the codes, and a number beside each."""
+    try:
+        wanted = form["json_schema"]["schema"]["properties"]
+        return json.dumps({name: one["enum"][0] if "enum" in one else 60 for name, one in wanted.items()})
+    except (LookupError, TypeError, AttributeError):
+        return "Hello"
 
 
 async def _respond(exchange: Exchange, asked: JSON) -> None:
