@@ -23,6 +23,7 @@ def test_without_configuration_the_default_set_is_on(cli: Cli) -> None:
         "origin": f"antwort {antwort.__version__}",
         "functions": ["calculate", "current_time"],
         "routes": [],
+        "checks": [],
     }
     assert rows["web_search"]["state"] == "available"
     assert rows["web_search"]["functions"] == []
@@ -69,7 +70,14 @@ def test_providers_that_run_code_are_not_in_the_default_set(cli: Cli) -> None:
     assert {rows[name]["state"] for name in ("code_interpreter", "workspace")} == {"available"}
 
 
+def test_what_only_has_checks_says_so(cli: Cli, config: Callable[[str], Path]) -> None:
+    config("providers:\n  guardrails:\n    enabled: true\n    settings: {patterns: {stages: [input, call]}}\n")
+    checks = ["input: patterns", "call: patterns"]
+    assert _rows(cli("providers", "list", "--json"))["guardrails"]["checks"] == checks
+    assert ", ".join(checks) in cli("providers", "list").stdout
+
+
 def test_the_table_has_a_line_for_each(cli: Cli) -> None:
     lines = [line.split() for line in cli("providers", "list").stdout.splitlines()]
-    assert lines[0] == ["NAME", "STATE", "ORIGIN", "FUNCTIONS", "ROUTES"]
+    assert lines[0] == ["NAME", "STATE", "ORIGIN", "FUNCTIONS", "ROUTES", "CHECKS"]
     assert ["basics", "default", "antwort", antwort.__version__, "calculate,", "current_time"] in lines

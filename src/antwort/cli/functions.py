@@ -259,7 +259,7 @@ def _print_progress(progress: Progress) -> None:
 
 @click.group(cls=Group)
 def providers() -> None:
-    """List what brings functions; take it out of service."""
+    """List what brings functions, routes and checks; take it out of service."""
 
 
 add_switches(providers, "provider")
@@ -275,6 +275,8 @@ class ProviderRow:
     origin: str
     functions: tuple[str, ...] = ()
     routes: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    """Those that it makes, with the stage of each."""
 
 
 @providers.command("list")
@@ -287,8 +289,11 @@ def list_providers(loaded: LoadedConfig, *, as_json: bool) -> None:
         print_json([asdict(row) for row in rows])
     elif rows:
         print_table(
-            ("name", "state", "origin", "functions", "routes"),
-            [(row.name, row.state, row.origin, ", ".join(row.functions), ", ".join(row.routes)) for row in rows],
+            ("name", "state", "origin", "functions", "routes", "checks"),
+            [
+                (row.name, row.state, row.origin, *map(", ".join, (row.functions, row.routes, row.checks)))
+                for row in rows
+            ],
         )
     else:
         click.echo("There are no providers. Install a package that brings some, or name a folder with --plugins-dir.")
@@ -307,6 +312,7 @@ def _provider_rows(app: Antwort) -> Iterator[ProviderRow]:
             catalogue.find(registration.name).origin if provider.use is None else f"use: {provider.use}",
             tuple(entry.spec.name for entry in registration.entries),
             tuple(str(route) for route in registration.routes),
+            tuple(str(check) for check in registration.checks),
         )
     for found in catalogue:
         if found.name not in enabled:

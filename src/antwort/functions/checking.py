@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
+from typing_extensions import override
 
 from antwort.concurrency.contained_tasks import ContainedTask
 from antwort.concurrency.threads import WorkerThreads
@@ -119,6 +120,10 @@ class RegisteredCheck:
         self._threads = threads
         self._task_name = f"check {spec.name} ({provider})"
         self.hanging = HangingCalls(self._task_name, provider, maker.metrics.hanging)
+
+    @override
+    def __str__(self) -> str:
+        return f"{self.spec.stage}: {self.spec.name}"
 
     async def resolved(self, call: CheckedCall, arguments: str, ctx: Context) -> CheckedCall:
         """Return a call with what its references stand for, as the function gets it if it is one of this server."""

@@ -207,7 +207,7 @@ def _provider(registration: Registration) -> ProviderInfo:
         offer=registration.offer,
         functions=[entry.spec.name for entry in registration.entries if entry.offered],
         routes=[str(route) for route in registration.routes if registration.in_service],
-        checks=[f"{one.spec.stage}: {one.spec.name}" for one in registration.checks if registration.in_service],
+        checks=[str(one) for one in registration.checks if registration.in_service],
         services=_services(registration),
     )
 

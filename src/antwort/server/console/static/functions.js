@@ -63,7 +63,7 @@ class FunctionsView extends View {
         h("h2", {}, "Providers"), h("table", {}, h("tbody", {}, data.map((/** @type {Json} */ one) => h("tr", {},
         h("td", {}, h("code", {}, oneLine(one.name, 60))),
         h("td", {}, h("span", { class: `state ${one.enabled ? "ok" : ""}` }, one.enabled ? oneLine(one.offer).replaceAll("_", " ") : "disabled")),
-        h("td", { class: "muted" }, `${number(one.functions.length)} functions, ${number(one.routes.length)} routes`))))));
+        h("td", { class: "muted" }, `${number(one.functions.length)} functions, ${number(one.routes.length)} routes, ${number(one.checks.length)} checks`))))));
     } catch (error) {
       if (!(error instanceof ApiError && error.status === 403) && !this.signal.aborted) fill(providers, problem(error));
     }
