@@ -41,8 +41,8 @@ _EARLY = 5
 """What part of its memory limit is left at most when processes are ended that would exceed it before the next look."""
 _ROUNDS = 200
 """How often processes are looked at that are to stop: on another processor one may go on for a moment."""
-_TURN = 0.25
-"""Seconds that who is about to begin waits at most until it has its priority."""
+_TURN, _TURNS = 0.01, 100
+"""Seconds between two attempts to lower the share of a session that has just begun, and how many there are."""
 _PATIENCE = 5.0
 """Seconds that the kernel has to end what was killed."""
 
@@ -316,16 +316,12 @@ class SandboxProcess:
         limit(processes, chosen_limits(self._limits, memory_is_counted=self._memory_is_counted))
         for one in processes if self._processors else ():
             os.sched_setaffinity(one, self._processors)
-        until = time.monotonic() + _TURN
-        while not self._stand_back(processes[self._own :], self._niceness):
-            if self._memory_is_counted or time.monotonic() > until:
-                return
-            time.sleep(_TURN / 10)  # who looks at its memory would come too late if it were in nobody's way
+        self._stand_back(processes[self._own :], self._niceness)
 
     def _stand_back(self, processes: Iterable[int], niceness: int) -> bool:
         """Give processes a priority so much lower than the server's; it writes files, so not on the loop.
 
-        It is False if the kernel wants to be asked again for some.
+        It is False if that has to be tried again for some.
         """
         niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
         if self._group is not None:
@@ -400,7 +396,7 @@ class SandboxProcess:
         """
         most = self._limits.memory
         fastest = _FASTEST * (len(self._processors) or _SOME)
-        late, ended, files = 0.0, time.monotonic(), 0
+        late, ended, files, turns = 0.0, time.monotonic(), 0, _TURNS
         while self._process.returncode is None and not self._is_closed:
             self._stirring.wait()
             started, computed, before = time.monotonic(), time.thread_time(), self._memory_left
@@ -424,6 +420,9 @@ class SandboxProcess:
                     if not self._is_closed:
                         self.kill(excess)
                 return
+            if turns and (first := self._first) is not None:  # who has a whole share keeps waiting who looks
+                turns = 0 if self._stand_back(self._others(first), self._niceness) else turns - 1
+                pause = min(pause, _TURN) if turns else pause
             time.sleep(pause)
             late, ended = max(time.monotonic() - looked - pause, late / 2), looked
 
@@ -471,13 +470,14 @@ class SandboxProcess:
 def _set_share(process: int, niceness: int) -> bool:
     """Set what a session has of the processors by itself, whatever its processes have, by one of these.
 
-    It is False if the kernel wants to be asked again: who is not root may do so ten times a second, with all others.
+    It is False if it has to be tried again: who is about to become the command is closed, and all who are not root
+    may do so ten times a second together.
     """
     share = Path("/proc", str(process), "autogroup")
     try:
         if not share.read_text().endswith(f" nice {niceness}\n"):
             share.write_text(str(niceness))
-    except BlockingIOError:
+    except (BlockingIOError, PermissionError):
         return False
     except OSError:  # it is gone, or there are no such shares
         pass
