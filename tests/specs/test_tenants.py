@@ -3,7 +3,7 @@
 import contextlib
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,13 +13,29 @@ from tests.support.telltale import KINDS, TelltaleServer, telltale
 
 from antwort import Antwort
 from antwort.config import Config
+from antwort.server import batches
 from antwort.testing import running
 from antwort.types import JSON
 
 SECRET = "the-plans-for-the-merger"
 PATIENCE = 60.0
 ENDED = {"completed", "failed", "incomplete", "cancelled"}
-PATHS = ("/v1/models", "/healthz", "/readyz", "/v1/responses", "/v1/conversations")
+PATHS = (
+    *("/v1/models", "/healthz", "/readyz", "/v1/responses", "/v1/conversations"),
+    *("/v1/chat/completions", "/v1/batches", "/v1/messages/batches", "/v1/files", "/v1/runs"),
+)
+FEW = (
+    "status-400",
+    "text-500",
+    "garbage",
+    "error-object",
+    "too-long",
+    "cut",
+    "stream-error",
+    "call-without-name",
+    "answer",
+)
+"""Some of what may happen to a request."""
 
 
 @dataclass
@@ -30,6 +46,8 @@ class Tenant:
     prompt: str
     heard: list[str] = field(default_factory=list)
     made: list[str] = field(default_factory=list)
+    things: list[str] = field(default_factory=list)
+    """Paths of whatever else was made."""
 
     def send(self, method: str, path: str, body: JSON | None = None) -> httpx.Response:
         answer = self.client.request(method, path, json=body)
@@ -50,6 +68,49 @@ class Tenant:
         for stream in (False, True):
             body = {"model": model, "input": self.prompt, "background": True, "stream": stream}
             self.made.append(self._id_of(self.send("POST", "/v1/responses", body), stream=stream))
+
+    def try_others(self, *models: str) -> None:
+        """Ask models in the ways in which nothing is kept, or something else than a response."""
+        question = {"type": "predicate", "instructions": self.prompt}
+        for model in models:
+            body = {"model": model, "messages": [{"role": "user", "content": self.prompt}]}
+            kept = {"store": True, "metadata": {"topic": self.prompt}}
+            for stream in (False, True):
+                self.send("POST", "/v1/messages", {**body, "max_tokens": 9, "stream": stream})
+                self.send("POST", "/v1/chat/completions", {**body, **kept, "stream": stream})
+            self.send("POST", "/v1/messages/count_tokens", body)
+            self.send("POST", "/v1/decisions", {"model": model, "input": self.prompt, "questions": [question]})
+        for chat in self.send("GET", "/v1/chat/completions").json()["data"]:
+            self.things += [f"/v1/chat/completions/{chat['id']}", f"/v1/chat/completions/{chat['id']}/messages"]
+        self._try_batches(models)
+
+    def _try_batches(self, models: Iterable[str]) -> None:
+        """Have models asked in batches of both kinds, and wait for their ends."""
+        asked = [
+            {"model": model, "max_tokens": 9, "messages": [{"role": "user", "content": self.prompt}]}
+            for model in models
+        ]
+        wanted: JSON = {"endpoint": "/v1/chat/completions", "completion_window": "24h"}
+        lines = [{"custom_id": f"{n}", "method": "POST", "url": wanted["endpoint"], "body": body}
+                 for n, body in enumerate(asked)]  # fmt: skip
+        content = "\n".join(map(json.dumps, lines))
+        sent = self.client.post("/v1/files", files={"file": ("a.jsonl", content)}, data={"purpose": "batch"}).json()
+        batch = self.send("POST", "/v1/batches", {**wanted, "input_file_id": sent["id"]}).json()
+        requests = [{"custom_id": f"{n}", "params": body} for n, body in enumerate(asked)]
+        of_messages = self.send("POST", "/v1/messages/batches", {"requests": requests}).json()
+        paths = [f"/v1/batches/{batch['id']}", f"/v1/messages/batches/{of_messages['id']}"]
+        ended = [self._ended(path) for path in paths]
+        files = filter(None, (sent["id"], ended[0]["output_file_id"], ended[0]["error_file_id"]))
+        self.things += [*paths, f"{paths[1]}/results", *(f"/v1/files/{name}/content" for name in files)]
+
+    def _ended(self, path: str) -> JSON:
+        limit = time.monotonic() + PATIENCE
+        while True:
+            found: JSON = self.send("GET", path).json()
+            if {found.get("status"), found.get("processing_status")} & {"completed", "failed", "ended"}:
+                return found
+            assert time.monotonic() < limit, found
+            time.sleep(0.01)
 
     def look_around(self) -> None:
         """Fetch everything there is to see."""
@@ -133,6 +194,26 @@ def test_nothing_of_a_failed_request_is_told_to_another_tenant(tmp_path: Path, g
     with stage(tmp_path) as walked:
         walk(walked, *(f"main/{kind}" for kind in KINDS[group::4]))
         assert walked.mallory.was_told_the_secret  # it is told to whom it belongs
+
+
+def test_nothing_of_batches_chats_messages_and_decisions_is_told_to_another_tenant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "_TRIES", 1)
+    models = [f"main/{kind}" for kind in FEW]
+    with stage(tmp_path) as walked:
+        walked.mallory.try_others(*models)
+        walked.bob.try_others(*models)
+        walked.bob.look_around()
+        for path in walked.bob.things:
+            assert walked.bob.send("GET", path).status_code == 200, path
+        for path in walked.mallory.things:
+            assert walked.bob.send("GET", path).status_code == 404, path
+        assert not walked.bob.was_told_the_secret, next(text for text in walked.bob.heard if SECRET in text)
+        assert {path.split("/")[2] for path in walked.mallory.things} == {"batches", "chat", "files", "messages"}
+        for path in walked.mallory.things:
+            assert walked.mallory.send("GET", path).status_code == 200, path
+        assert walked.mallory.was_told_the_secret
 
 
 def test_nothing_is_told_of_a_server_that_is_not_there_nor_by_its_fallback(tmp_path: Path) -> None:
