@@ -138,6 +138,8 @@ FLAT = {"type": "function", "name": "f", "parameters": SCHEMA}
         ({"max_output_tokens": 9}, "max_output_tokens", "'max_completion_tokens'"),
         ({"text": {"format": {"type": "text"}}}, "text", "'response_format' and 'verbosity'"),
         ({"reasoning": {"effort": "low"}}, "reasoning", "'reasoning_effort'"),
+        ({"prompt": "Hi", "messages": None}, "prompt", "'messages', or /v1/responses with a prompt of the server"),
+        ({"extra_body": {"input": "Hi"}}, "input", "'messages'"),
         ({"previous_response_id": "resp_1"}, "previous_response_id", "/v1/responses"),
         ({"tools": [FLAT]}, "tools[0].name", "'tools[0].function.name'"),
         ({"tools": [{**FUNCTION, "strict": True}]}, "tools[0].strict", "'tools[0].function.strict'"),
@@ -157,3 +159,10 @@ def test_what_has_another_place_in_responses_is_refused_with_the_one_it_has_here
         read(msgspec.json.encode(fields))
     assert (error.value.param, error.value.code) == (param, "unknown_parameter")
     assert error.value.message == f"Unknown parameter: '{param}'; this is Chat Completions: use {cure}."
+
+
+def test_a_field_of_the_request_is_refused_among_those_of_the_model_server() -> None:
+    with pytest.raises(BadRequestError, match="stands beside 'extra_body', not in it") as error:
+        read(msgspec.json.encode({"messages": ASKED, "extra_body": {"max_tokens": 9}}))
+    assert error.value.param == "extra_body.max_tokens"
+    assert read(msgspec.json.encode({"messages": ASKED, "extra_body": {"seed": 9}})).extra_body == {"seed": 9}

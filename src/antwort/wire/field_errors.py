@@ -45,6 +45,12 @@ def unknown_parameter(param: str, known: Iterable[str] = (), cure: str = "") -> 
     return BadRequestError(message, param=param, code=UNKNOWN_PARAMETER)
 
 
+def misplaced_parameter(name: str) -> BadRequestError:
+    """Return the error for a field of the API that is among those of the model server's own."""
+    message = f"'{name}' is a field of the request: it stands beside 'extra_body', not in it."
+    return BadRequestError(message, param=f"extra_body.{name}", code=UNKNOWN_PARAMETER)
+
+
 def missing_parameter(param: str) -> BadRequestError:
     """Return the error for a field that must be there."""
     return BadRequestError(f"Missing required parameter: '{param}'.", param=param, code="missing_required_parameter")

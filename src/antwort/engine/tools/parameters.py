@@ -17,6 +17,7 @@ from antwort.wire.client_tools import qualified_name
 from antwort.wire.field_errors import (
     UNKNOWN_PARAMETER,
     check_shape,
+    misplaced_parameter,
     missing_parameter,
     read_type,
     unknown_parameter,
@@ -225,11 +226,7 @@ def check_beyond(create: CreateResponse, taken: Collection[str], backend: str = 
                     code=UNKNOWN_PARAMETER,
                 )
             if name in CreateResponse.__struct_fields__:
-                raise BadRequestError(
-                    f"'{name}' is a field of the request: it stands beside 'extra_body', not in it.",
-                    param=f"extra_body.{name}",
-                    code=UNKNOWN_PARAMETER,
-                )
+                raise misplaced_parameter(name)
             raise unknown_parameter(
                 name,
                 CreateResponse.__struct_fields__,

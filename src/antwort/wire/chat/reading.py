@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from antwort.errors import BadRequestError
 from antwort.types import JSON
 from antwort.wire.chat.requests import (
+    OF_SERVERS,
     AssistantMessage,
     ChatImage,
     ChatMessage,
@@ -86,7 +87,7 @@ def read_chat(chat: CreateChat) -> Reading:
     if chat.tool_choice is not None:
         create.tool_choice = _choice(chat.tool_choice)
     _add_wishes(create, chat)
-    beyond = {name: value for name in ("seed", "logit_bias") if (value := getattr(chat, name)) is not None}
+    beyond = {name: value for name in OF_SERVERS if (value := getattr(chat, name)) is not None}
     create.extra_body = {**(chat.extra_body or {}), **beyond} or None
     return Reading(create, places, _words(chat))
 

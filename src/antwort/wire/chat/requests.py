@@ -1,7 +1,7 @@
 """Requests for chat completions that the engine makes, as clients send them."""
 
 import functools
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from antwort.errors import BadRequestError
 from antwort.types import JSON
-from antwort.wire.field_errors import UNKNOWN_PARAMETER, no_json
+from antwort.wire.field_errors import UNKNOWN_PARAMETER, misplaced_parameter, no_json
 from antwort.wire.requests import (
     IGNORED,
     CacheOptions,
@@ -237,10 +237,13 @@ _OF_RESPONSES = {
     "max_output_tokens": "'max_completion_tokens'",
     "text": "'response_format' and 'verbosity'",
     "reasoning": "'reasoning_effort'",
+    "prompt": "'messages', or /v1/responses with a prompt of the server",
 }
 """What has another name in the Responses API, by that name."""
 _RESPONSES = "/v1/responses"
 """Where the rest of it is."""
+OF_SERVERS = ("seed", "logit_bias")
+"""Fields that are the model server's own."""
 
 
 class SentChat(Struct, frozen=True):
@@ -271,6 +274,7 @@ def decode_chat(body: bytes | bytearray) -> SentChat:
             raise
         chat = _decoded(known)
         chat.extra_body = {**(chat.extra_body or {}), **beyond}
+    _check_beyond(chat.extra_body or ())
     messages = _fields_decoder.decode(body)["messages"] if chat.store else msgspec.Raw(b"[]")
     return SentChat(chat, messages)
 
@@ -286,11 +290,18 @@ def _parted(body: bytes | bytearray, known: Collection[str]) -> tuple[bytes, JSO
         values = {name: msgspec.json.decode(fields.pop(name)) for name in [*fields] if name not in known}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise no_json(body, error) from None
-    for name in values:
+    _check_beyond(values)
+    return msgspec.json.encode(fields), values
+
+
+def _check_beyond(names: Iterable[str]) -> None:
+    """Refuse, as fields beyond the API, those that it has itself, and those of the Responses API."""
+    for name in names:
+        if name in CreateChat.__struct_fields__ and name not in OF_SERVERS:
+            raise misplaced_parameter(name)
         if name in CreateResponse.__struct_fields__:
             raise BadRequestError(
                 f"Unknown parameter: '{name}'; this is Chat Completions: use {_OF_RESPONSES.get(name, _RESPONSES)}.",
                 param=name,
                 code=UNKNOWN_PARAMETER,
             )
-    return msgspec.json.encode(fields), values
