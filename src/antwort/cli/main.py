@@ -42,7 +42,9 @@ COMMANDS = {
     "check": Lazy("antwort.cli.check:check", "Check that the server would start, without listening."),
     "config": Lazy("antwort.cli.config:config", "Show the configuration that is in force."),
     "functions": Lazy("antwort.cli.functions:functions", "List, show and call functions; take them out of service."),
-    "providers": Lazy("antwort.cli.functions:providers", "List what brings functions; take it out of service."),
+    "providers": Lazy(
+        "antwort.cli.functions:providers", "List what brings functions, routes and checks; take it out of service."
+    ),
     "keys": Lazy("antwort.cli.keys:keys", "Create, list and revoke API keys."),
     "db": Lazy("antwort.cli.db:db", "Look after the database."),
     "backup": Lazy(
