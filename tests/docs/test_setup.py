@@ -1,8 +1,10 @@
 """What `scripts/setup` shows while it installs."""
 
+import contextlib
 import os
 import pty
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 
 FUNCTIONS = "sed -n '/^show()/,/^}/p;/^count_packages()/,/^}/p' scripts/setup"
@@ -15,11 +17,18 @@ def counted(stderr: int) -> None:
     subprocess.run(["bash", "-c", script], check=True, stderr=stderr, cwd=ROOT, timeout=60)
 
 
+def pieces(terminal: int) -> Iterator[str]:
+    """Yield what a terminal shows until nobody writes to it any more, which is an error of it."""
+    with contextlib.suppress(OSError):
+        while piece := os.read(terminal, 4096):
+            yield piece.decode()
+
+
 def test_where_somebody_watches_packages_are_counted_in_one_line() -> None:
     ours, theirs = pty.openpty()
     counted(theirs)
     os.close(theirs)
-    shown = os.read(ours, 4096).decode()
+    shown = "".join(pieces(ours))
     os.close(ours)
     assert shown.split("\r\x1b[K") == [
         "",
