@@ -8,7 +8,7 @@ import os
 import signal
 import ssl
 import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -229,9 +229,9 @@ _SANDBOX = Path(__file__).parent / "sandbox"
 _stand_back = SandboxProcess._stand_back
 
 
-def _stay(self: SandboxProcess, processes: Iterable[int], niceness: int) -> bool:
-    # Whoever looks at its memory must not be late.
-    return self._memory_is_counted or _stand_back(self, processes, niceness)
+def _stay(self: SandboxProcess, processes: Sequence[int], niceness: int) -> None:
+    if not self._memory_is_counted:  # whoever looks at it must not be late
+        _stand_back(self, processes, niceness)
 
 
 @pytest.fixture(autouse=True)

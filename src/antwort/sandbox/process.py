@@ -203,7 +203,7 @@ class SandboxProcess:
             for one in descendants(first):
                 with contextlib.suppress(OSError):  # it is gone, or only root may do so
                     os.setpriority(os.PRIO_PROCESS, one, niceness)
-                _set_share(one, niceness)
+                _set_shares([one], niceness)
             if self._is_gone.wait(_SOON):
                 return
 
@@ -318,22 +318,20 @@ class SandboxProcess:
             os.sched_setaffinity(one, self._processors)
         self._stand_back(processes[self._own :], self._niceness)
 
-    def _stand_back(self, processes: Iterable[int], niceness: int) -> bool:
-        """Give processes a priority so much lower than the server's; it writes files, so not on the loop.
-
-        It is False if that has to be tried again for some.
-        """
-        niceness = min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
+    def _stand_back(self, processes: Sequence[int], niceness: int) -> None:
+        """Give processes a priority so much lower than the server's; it writes files, so not on the loop."""
+        niceness = _below_own(niceness)
         if self._group is not None:
             self._group.stand_back(niceness)
-        own, are_set = os.getsid(0), True
         for one in processes:
             with contextlib.suppress(OSError):  # it is gone, or the system does not allow it
                 if os.getpriority(os.PRIO_PROCESS, one) < niceness:
                     os.setpriority(os.PRIO_PROCESS, one, niceness)
-                if os.getsid(one) != own:
-                    are_set &= _set_share(one, niceness)
-        return are_set
+        _set_shares(processes, niceness)
+
+    def _set_own_shares(self, first: int) -> bool:
+        """Lower what sessions have of the processors at first; False if it has to be tried again."""
+        return _set_shares(self._others(first), _below_own(self._niceness))
 
     def _others(self, first: int) -> list[int]:
         """Return the processes that are not the sandbox's own."""
@@ -421,7 +419,7 @@ class SandboxProcess:
                         self.kill(excess)
                 return
             if turns and (first := self._first) is not None:  # who has a whole share keeps waiting who looks
-                turns = 0 if self._stand_back(self._others(first), self._niceness) else turns - 1
+                turns = 0 if self._set_own_shares(first) else turns - 1
                 pause = min(pause, _TURN) if turns else pause
             time.sleep(pause)
             late, ended = max(time.monotonic() - looked - pause, late / 2), looked
@@ -467,21 +465,28 @@ class SandboxProcess:
         return "disk" if self._room is not None and self._room.is_exceeded(first) else None
 
 
-def _set_share(process: int, niceness: int) -> bool:
-    """Set what a session has of the processors by itself, whatever its processes have, by one of these.
+def _below_own(niceness: int) -> int:
+    """Return the priority that is so much lower than the server's, or the lowest that there is."""
+    return min(os.getpriority(os.PRIO_PROCESS, 0) + niceness, 19)
+
+
+def _set_shares(processes: Iterable[int], niceness: int) -> bool:
+    """Set what sessions have of the processors by themselves, whatever their processes have, by these.
 
     It is False if it has to be tried again: who is about to become the command is closed, and all who are not root
     may do so ten times a second together.
     """
-    share = Path("/proc", str(process), "autogroup")
-    try:
-        if not share.read_text().endswith(f" nice {niceness}\n"):
-            share.write_text(str(niceness))
-    except (BlockingIOError, PermissionError):
-        return False
-    except OSError:  # it is gone, or there are no such shares
-        pass
-    return True
+    own, are_set = os.getsid(0), True
+    for one in processes:
+        share = Path("/proc", str(one), "autogroup")
+        try:
+            if os.getsid(one) != own and not share.read_text().endswith(f" nice {niceness}\n"):
+                share.write_text(str(niceness))
+        except (BlockingIOError, PermissionError):
+            are_set = False
+        except OSError:  # it is gone, or there are no such shares
+            pass
+    return are_set
 
 
 async def end_unfinished(process: ChildProcess) -> None:
