@@ -394,8 +394,8 @@ TIME_BOMBS = [
     ended("close the output and stay", "time", "exec >&- 2>&-; sleep 600", seconds=0.3),
 ]
 LATE = [
-    ("a process in the background", "(sleep 0.5; touch late) & echo left"),
-    ("a process in a session of its own", "setsid nohup sh -c 'sleep 0.5; touch late' >/dev/null 2>&1 & echo left"),
+    ("a process in the background", "(sleep 2; touch late) & echo left"),
+    ("a process in a session of its own", "setsid nohup sh -c 'sleep 2; touch late' >/dev/null 2>&1 & echo left"),
     (
         "a daemon",
         """python3 -c '
@@ -404,13 +404,13 @@ if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
         for file in range(3): os.close(file)
-        time.sleep(0.5)
+        time.sleep(2)
         open("late", "w")
     os._exit(0)
 '; echo left""",
     ),
     ("a process that holds the output open", "sleep @mark@ & echo left"),
-    ("a process that is started at the end", "trap '(sleep 0.5; touch late) & echo left' EXIT"),
+    ("a process that is started at the end", "trap '(sleep 2; touch late) & echo left' EXIT"),
     (
         "a process that goes on when its group is left alone",
         "(trap 'touch late' HUP CONT; kill -STOP $BASHPID; touch late) & sleep 0.05; echo left",
@@ -421,12 +421,12 @@ if os.fork() == 0:
 import os
 if os.fork() == 0:
     os.setsid()
-    late = "trap : 1 2 15; while [ -d /proc/2 ]; do sleep 0.1; done; sleep 0.5; touch late"  # after it
+    late = "trap : 1 2 15; while [ -d /proc/2 ]; do sleep 0.1; done; sleep 2; touch late"  # after it
     os.posix_spawn("/bin/sh", ["sh", "-c", late], {})
     os.wait()
 '; echo left""",
     ),
-    ("a process that ignores signals", "(trap '' TERM HUP INT; sleep 0.5; touch late) & disown; echo left"),
+    ("a process that ignores signals", "(trap '' TERM HUP INT; sleep 2; touch late) & disown; echo left"),
 ]
 """What is left behind when the command ends; it must not live long enough to touch anything."""
 

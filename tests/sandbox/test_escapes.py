@@ -75,7 +75,7 @@ def test_nothing_lives_on_after_the_end_of_a_command(outside: Machine) -> None:
         done = outside.run(["bash", "-c", script], folders[name], seconds=20.0)
         assert done.ending == "exit", name
         assert done.stdout == b"left\n", name
-    time.sleep(1.0)  # nothing can happen that could be waited for
+    time.sleep(2.5)  # nothing can happen that could be waited for
     left = [name for name, folder in folders.items() if (outside.folder / folder / "late").exists()]
     assert left == []
     assert list(_processes_with(outside.places["mark"])) == []
