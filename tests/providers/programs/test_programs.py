@@ -128,6 +128,16 @@ def test_a_long_result_becomes_a_variable(tmp_path: Path) -> None:
     assert len(read) < 2500
 
 
+def test_variables_are_there_for_a_program_after_others_that_named_none_also_after_one_that_has_failed(
+    tmp_path: Path,
+) -> None:
+    codes = ["x = [1, 2]", "1 / 0", "v = await set_variable('doc', 'a\\nb')\nx", "[v.size, x, Variable is type(v)]"]
+    with served_programs(tmp_path, [*map(program, codes), "Done."]) as stage:
+        create(stage, False, input="Go!", tools=[TOOL])
+        assert "ZeroDivisionError" in result(stage, 2)
+        assert [result(stage, number) for number in (3, 4)] == ["[1,2]", "[3,[1,2],true]"]
+
+
 def test_only_what_the_request_says_can_be_called(tmp_path: Path) -> None:
     tools: Any = [TOOL, {"type": "function", "name": "add", "allowed_callers": ["programmatic"]}]
     tools.append({"type": "function", "name": "text", "allowed_callers": ["direct"]})

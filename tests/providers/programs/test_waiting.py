@@ -50,6 +50,16 @@ def test_in_the_foreground_each_question_ends_a_response(tmp_path: Path, *, stre
         assert third.output_text == "Blue it is."
 
 
+def test_after_a_program_that_has_waited_there_are_variables(tmp_path: Path) -> None:
+    codes = ["x = await ask_user(question='Which one?')\nx", "v = await set_variable('doc', x)\n[v.key, v.size]"]
+    with served_programs(tmp_path, [*map(program, codes), "Done."], section=USER) as stage:
+        response_id = begun(stage, tools=[TOOL])
+        [question] = asked(stage, 1)
+        answer(stage, question, answer="Blue.")
+        assert done(stage, response_id)["status"] == "completed"
+        assert [result(stage, number) for number in (1, 2)] == ["Blue.", '["doc",5]']
+
+
 def test_in_the_background_it_waits_for_answers_and_approvals(tmp_path: Path) -> None:
     async def refund(order: str) -> str:
         """Give money back."""

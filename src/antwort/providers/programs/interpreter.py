@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 _MONTY = "pydantic_monty"
 _BINARY = "monty"
+_SCRIPT = "program.py"
+"""What tracebacks call a program."""
 _GRACE = 2.0
 PATIENCE = 60.0
 """Seconds that a program waits for a process."""
@@ -51,7 +53,7 @@ class ProgramInterpreter:
         """Programs of all tenants wait for a process here, in turns, and not in the pool, which knows no tenants."""
         self._pool: AsyncMonty | None = None
         self._fresh = b""
-        """A session in which nothing has happened yet, but for the prelude."""
+        """A session in which nothing has happened yet but the prelude."""
         self._starting = asyncio.Lock()
         self._launcher: _Launcher | None = None
 
@@ -98,7 +100,7 @@ class ProgramInterpreter:
 
     @contextlib.asynccontextmanager
     async def session(self, tenant: str) -> "AsyncIterator[AsyncMontySession]":
-        """Lend a session into which a state is to be loaded; a FunctionError if all processes are busy for long."""
+        """Lend an empty session; a FunctionError if all processes are busy for long."""
         with self._in_use():
             async with self._lent(tenant) as session:
                 yield session
@@ -121,12 +123,12 @@ class ProgramInterpreter:
 
     async def _checked_out(self, pool: "AsyncMonty") -> "AsyncMontySession":
         try:
-            return await pool.checkout(limits=self._limits).__aenter__()
+            return await pool.checkout(limits=self._limits, script_name=_SCRIPT).__aenter__()
         except TimeoutError as error:
             raise FunctionError(BUSY) from error
 
     async def fresh(self) -> bytes:
-        """Return the state of a session in which nothing has happened yet."""
+        """Return the state of a session in which nothing has happened yet but the prelude."""
         with self._in_use():
             await self._started()
             return self._fresh
@@ -149,7 +151,7 @@ class ProgramInterpreter:
             max_checkouts_per_worker=_CHECKOUTS,
         ).__aenter__()
         try:
-            async with pool.checkout(limits=self._limits, script_name="program.py") as session:
+            async with pool.checkout(limits=self._limits, script_name=_SCRIPT) as session:
                 await session.feed_run(PRELUDE)
                 self._fresh = await session.dump()
         except BaseException:  # whoever has begun it has left, perhaps: the next one begins anew

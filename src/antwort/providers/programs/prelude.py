@@ -1,5 +1,7 @@
 """What every program has besides the functions of its agent: the same text for every interpreter."""
 
+import re
+
 PRELUDE = '''
 class Variable:
     """A value that is kept outside; parts of it can be read."""
@@ -40,3 +42,9 @@ async def set_variable(key, value):
 
 NAMES = frozenset({"Variable", "variable", "variables", "set_variable"})
 """What it defines."""
+_NAMED = re.compile(rf"\b(?:{'|'.join(sorted(NAMES))})\b")
+
+
+def needs_prelude(code: str) -> bool:
+    """Tell whether a program names something of it; most do not, and to load it takes as long as to run a small one."""
+    return _NAMED.search(code) is not None

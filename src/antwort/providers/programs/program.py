@@ -11,6 +11,7 @@ from antwort.providers.programs.calls import ProgramCalls
 from antwort.providers.programs.interpreter import ProgramInterpreter, monty
 from antwort.providers.programs.language import FULL, advice, leaves_nothing, may_lack
 from antwort.providers.programs.outcome import LOST, SLEEP_IN_ALL, Printed, ProgramOutcome
+from antwort.providers.programs.prelude import PRELUDE, needs_prelude
 from antwort.providers.programs.states import Pending, State, States
 from antwort.providers.programs.values import joined, plain, shortened, written
 
@@ -62,6 +63,8 @@ class Program:
         self._slept = 0.0
         self._leaves_nothing = False
         """Whether there is nothing of it for the next one: done again, it would be the same."""
+        self._is_bare = False
+        """Whether its session is without the prelude."""
 
     async def run(
         self, code: str, before: State | None, snapshot: State | None = None, *, leaves: bool = False
@@ -127,13 +130,20 @@ class Program:
 
     async def _begin(self, code: str, before: State | None) -> "Pause":
         self._leaves_nothing = before is None and leaves_nothing(code)
+        needs = needs_prelude(code)
+        self._is_bare = not needs and (before is None or before.bare)
         session = await self._open()
-        await session.load_session(await self._interpreter.fresh() if before is None else before.session)
+        if before is not None:
+            await session.load_session(before.session)
+            if before.bare and needs:
+                await session.feed_run(PRELUDE)
+        elif needs:
+            await session.load_session(await self._interpreter.fresh())
         return await session.feed_start(code, print_callback=self._print)
 
     async def _load(self, state: State) -> "Pause":
         """Go on from where a program was kept."""
-        self._noted, self._calls.made = dict(state.pending), state.calls
+        self._noted, self._calls.made, self._is_bare = dict(state.pending), state.calls, state.bare
         self._printed.add(state.printed)
         return await (await self._open()).load_snapshot(state.session, print_callback=self._print)
 
@@ -148,7 +158,8 @@ class Program:
             return ProgramOutcome(f"{output}\n(MemoryError: no memory is left to keep names. {LOST})", failed)
         if len(dumped) > self._settings.max_snapshot:
             return ProgramOutcome(f"{output}\n(The names hold too much. {LOST})", failed)
-        await self._states.keep_session(State(dumped, self._ctx.call_id or "", output, failed))
+        state = State(dumped, self._ctx.call_id or "", output, failed, bare=self._is_bare)
+        await self._states.keep_session(state)
         return ProgramOutcome(output, failed)
 
     # --- what it asks for --------------------------------------------------------------------------------------------
@@ -287,7 +298,12 @@ class Program:
         if len(dumped) > self._settings.max_snapshot:
             return None
         state = State(
-            dumped, self._ctx.call_id or "", pending=self._noted, printed=self._printed.text, calls=self._calls.made
+            dumped,
+            self._ctx.call_id or "",
+            pending=self._noted,
+            printed=self._printed.text,
+            calls=self._calls.made,
+            bare=self._is_bare,
         )
         await self._states.keep_snapshot(state)
         return state

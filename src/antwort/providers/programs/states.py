@@ -39,6 +39,8 @@ class State(msgspec.Struct, frozen=True, omit_defaults=True):
     printed: str = ""
     calls: int = 0
     interpreter: str = MONTY
+    bare: bool = False
+    """Whether the session is without the prelude: no program of it has named any of that yet."""
 
 
 class States:
