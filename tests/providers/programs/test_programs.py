@@ -138,6 +138,11 @@ def test_variables_are_there_for_a_program_after_others_that_named_none_also_aft
         assert [result(stage, number) for number in (3, 4)] == ["[1,2]", "[3,[1,2],true]"]
 
 
+def test_wide_letters_name_the_same(tmp_path: Path) -> None:
+    name = "set_variable".translate({ord(letter): ord(letter) + 0xFEE0 for letter in "setvarible"})
+    assert ran(tmp_path, f"v = await {name}('doc', 'a')\nv.size") == "1"
+
+
 def test_only_what_the_request_says_can_be_called(tmp_path: Path) -> None:
     tools: Any = [TOOL, {"type": "function", "name": "add", "allowed_callers": ["programmatic"]}]
     tools.append({"type": "function", "name": "text", "allowed_callers": ["direct"]})

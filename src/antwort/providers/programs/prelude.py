@@ -1,6 +1,7 @@
 """What every program has besides the functions of its agent: the same text for every interpreter."""
 
 import re
+import unicodedata
 
 PRELUDE = '''
 class Variable:
@@ -47,4 +48,5 @@ _NAMED = re.compile(rf"\b(?:{'|'.join(sorted(NAMES))})\b")
 
 def needs_prelude(code: str) -> bool:
     """Tell whether a program names something of it; most do not, and to load it takes as long as to run a small one."""
-    return _NAMED.search(code) is not None
+    # Python takes names that are written otherwise, as with wide letters, for the same.
+    return _NAMED.search(code if code.isascii() else unicodedata.normalize("NFKC", code)) is not None
