@@ -65,9 +65,9 @@ async def test_a_command_that_is_not_there_is_no_failure_of_the_sandbox(folder: 
 
 @pytest.mark.parametrize("kind", [Sandbox, BareHost])
 async def test_a_command_and_what_it_starts_stand_back_behind_the_server(kind: type[Sandbox], folder: Path) -> None:
-    done = await kind().run(["sh", "-c", "nice; sh -c nice"], folder)
-    niceness = str(min(19, os.getpriority(os.PRIO_PROCESS, 0) + NICENESS)).encode()
-    assert done.stdout.split() == [niceness, niceness]
+    async with kind().open(["sh", "-c", "nice; sleep 0.2; sh -c nice"], folder) as process:
+        niceness = b"%d" % min(19, os.getpriority(os.PRIO_PROCESS, 0) + process._niceness)
+        assert (await process.stdout.read()).split() == [niceness, niceness]
 
 
 @pytest.mark.parametrize("limits", [SandboxLimits(), SandboxLimits(niceness=NICENESS + 2)])

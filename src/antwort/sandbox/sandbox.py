@@ -30,7 +30,7 @@ from antwort.sandbox.bubblewrap import (
 from antwort.sandbox.claims import Claims
 from antwort.sandbox.control_groups import ControlGroup, ControlGroups
 from antwort.sandbox.disks import Disks
-from antwort.sandbox.limits import NICENESS, Finished, SandboxLimits
+from antwort.sandbox.limits import Finished, SandboxLimits
 from antwort.sandbox.mounts import SYSTEM_PATH, MountSpace
 from antwort.sandbox.process import BareProcess, SandboxProcess, end_unfinished
 from antwort.sandbox.process_limits import rlimits
@@ -374,7 +374,7 @@ class BareHost(Sandbox):
         self, command: Sequence[str], seen: Surroundings, limits: SandboxLimits, *, pausable: bool
     ) -> SandboxProcess:
         environment = {**ENVIRONMENT, "HOME": str(seen.folder or "/"), **seen.environment}
-        arguments = tied([*rlimits(limits, memory_is_counted=False), *command], niceness=NICENESS)
+        arguments = tied([*rlimits(limits, memory_is_counted=False), *command], niceness=limits.niceness)
         room = None if seen.folder is None else await asyncio.to_thread(FolderRoom.of, seen.folder, limits)
         spawned = await ChildProcess.start(
             arguments, environment=environment, cwd=seen.folder or Path("/"), start_new_session=True
