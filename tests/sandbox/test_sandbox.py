@@ -270,6 +270,21 @@ async def test_a_process_that_is_ended_has_its_share_of_the_processors_again_to_
         assert (place / name).read_text() != before
 
 
+async def test_the_share_of_a_session_that_is_ended_is_not_lowered_any_more(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    box = Sandbox()
+    await box.prepare()
+    box._groups = ControlGroups({})
+    # As for a user like any other, whose turn it is not.
+    monkeypatch.setattr("antwort.sandbox.process._set_shares", lambda _processes, _niceness: False)
+    async with box.open(["sleep", "60"], folder) as process:
+        first = process._first or 0
+        assert not process._set_own_shares(first)
+        process.kill("time")
+        assert process._set_own_shares(first)  # there is nothing to try again
+
+
 async def test_whoever_is_cancelled_leaves_no_process_behind(folder: Path) -> None:
     script = "touch begun; while true; do date > $(mktemp -p .); sleep 0.01; done"
     running = asyncio.create_task(Sandbox().run(["sh", "-c", script], folder))

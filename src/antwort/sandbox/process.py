@@ -331,6 +331,8 @@ class SandboxProcess:
 
     def _set_own_shares(self, first: int) -> bool:
         """Lower what sessions have of the processors at first; False if it has to be tried again."""
+        if self._ending is not None:  # whoever ends has as much as others
+            return True
         return _set_shares(self._others(first), _below_own(self._niceness))
 
     def _others(self, first: int) -> list[int]:
