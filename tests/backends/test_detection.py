@@ -261,3 +261,13 @@ async def test_a_base_url_that_is_none_is_an_error_with_the_cure(url: str) -> No
         ConfigError, match=r"^OPENAI_BASE_URL: it is not an http:// or https:// URL; correct it or unset"
     ):
         await find_backend({"OPENAI_BASE_URL": url}, ports=[])
+
+
+async def test_a_base_url_of_requests_is_an_error_with_the_right_one() -> None:
+    environ = {"OPENAI_BASE_URL": "http://me:word@localhost:8000/v1/responses"}
+    right = r"give 'http://me:\*+@localhost:8000/v1' with `api: responses`$"
+    told = f"^OPENAI_BASE_URL: url: the base URL is wanted.*{right}"
+    with pytest.raises(ConfigError, match=told):
+        await find_backend(environ, ports=[])
+    with pytest.raises(ConfigError, match=told):
+        named_service(environ)

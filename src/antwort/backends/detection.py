@@ -12,10 +12,12 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from msgspec import Struct
-from pydantic import SecretStr
+from pydantic import SecretStr, ValidationError
 
 from antwort.backends.demo import DEMO_MODEL
 from antwort.config.engine import BackendConfig
+from antwort.config.origins import DEFAULT
+from antwort.config.problems import problems_of
 from antwort.errors import ConfigError
 from antwort.http1.client import Http1Client
 
@@ -73,7 +75,7 @@ async def find_backend(
     elif url and _is_near(_checked_host(url)):
         _, host, port = _address(url)
         at = host if port is None else f"{host}:{port}"
-        return FoundBackend(BackendConfig(url=url, api_key=_secret(key)), f"OPENAI_BASE_URL, at {at}")
+        return FoundBackend(_service(url, key), f"OPENAI_BASE_URL, at {at}")
     candidates = [server for server in ports if server.port != own_port]
     found = await asyncio.gather(*(_ask(server, timeout) for server in candidates))
     return next((backend for backend in found if backend is not None), None)
@@ -86,7 +88,7 @@ def named_service(environ: Mapping[str, str]) -> BackendConfig:
         _checked_host(url)
     elif not key:
         raise ConfigError(f"--backend {SERVICE} needs a key in OPENAI_API_KEY, or a URL in OPENAI_BASE_URL")
-    return BackendConfig(url=url or OPENAI, api_key=_secret(key))
+    return _service(url or OPENAI, key)
 
 
 def service_not_used(environ: Mapping[str, str], *, own_port: int | None = None) -> str | None:
@@ -104,8 +106,12 @@ def _named(environ: Mapping[str, str]) -> tuple[str, str]:
     return url, key
 
 
-def _secret(key: str) -> SecretStr | None:
-    return SecretStr(key) if key else None
+def _service(url: str, key: str) -> BackendConfig:
+    try:
+        return BackendConfig(url=url, api_key=SecretStr(key) if key else None)
+    except ValidationError as error:
+        problems = problems_of(error, BackendConfig, {"url": url}, origin_of=lambda _: DEFAULT)
+        raise ConfigError("; ".join(problem.message for problem in problems), where="OPENAI_BASE_URL") from None
 
 
 def _checked_host(url: str) -> str:
