@@ -5,7 +5,15 @@ from typing import Annotated, Any
 import pytest
 from pydantic import AliasChoices, BaseModel, Field, SecretStr, field_validator
 
-from antwort.config import BackendConfig, EngineConfig, LoadedConfig, Settings, StorageConfig, validate_settings
+from antwort.config import (
+    BackendConfig,
+    EngineConfig,
+    LoadedConfig,
+    Override,
+    Settings,
+    StorageConfig,
+    validate_settings,
+)
 from antwort.config.secrets import MASK
 from antwort.errors import ConfigError
 
@@ -224,6 +232,14 @@ def test_an_error_names_the_variable(load: Load) -> None:
     assert line.startswith(
         f"environment {name}: providers.web_search.settings.max_results: input should be a valid int"
     )
+
+
+def test_a_missing_setting_is_reported_where_something_beside_it_was_given(problems: Problems) -> None:
+    flag = Override("backends.default.api", "chat", "--backend-api")
+
+    [line] = problems("backends: {fast: {url: demo}}", {}, flag)
+
+    assert line == "flag --backend-api: backends.default.url: required, but not given"
 
 
 def test_a_missing_setting_is_reported_at_its_provider(load: Load) -> None:

@@ -65,7 +65,8 @@ def problems_of(
     for details in error.errors(include_url=False):
         path, in_union = _path(details["loc"], model, raw)
         key = join(prefix, *path)
-        origin = origin_of(key)
+        # What is missing was given nowhere, unlike what stands beside it.
+        origin = origin_of(join(prefix, *path[:-1]) if details["type"] == "missing" else key)
         message = _message(details, path, model, origin, also_known)
         if in_union:
             branches.add(key)
