@@ -302,7 +302,12 @@ def test_urls_that_are_cited_are_annotations(tmp_path: Path, stream: bool) -> No
         ({"tools": [{"type": "custom", "custom": {"name": 1}}]}, "tools[0].custom.name", "invalid_type"),
         ({"tools": [{**CHAT_TOOL, "x": 1}]}, "tools[0].x", "unknown_parameter"),
         ({"response_format": {"type": "json_schema"}}, "response_format.json_schema", "missing_required_parameter"),
-        ({"response_format": {"type": "xml"}}, "response_format", None),
+        ({"response_format": {"type": "xml"}}, "response_format.type", None),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "n"}}},
+            "response_format.json_schema.schema",
+            "missing_required_parameter",
+        ),
         ({"metadata": {"k": 1}, "store": True}, "metadata.k", "invalid_type"),
     ],
 )

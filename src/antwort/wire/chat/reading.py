@@ -52,6 +52,8 @@ _WORDS = Words(
     MappingProxyType(
         {
             "max_output_tokens": "max_completion_tokens",
+            "text.format.type": "response_format.type",
+            **{f"text.format.{name}": f"response_format.json_schema.{name}" for name in _WITHIN["json_schema"]},
             "text.format": "response_format.json_schema",
             "text": "response_format",
             "reasoning": "reasoning_effort",
