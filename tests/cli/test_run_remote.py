@@ -103,6 +103,11 @@ def test_an_address_that_is_none_is_a_mistake(refused: Refused) -> None:
     assert refused("run", "hi", "--url", "localhost:8080") == "--url must begin with http:// or https://"
 
 
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1/responses", "http://[::1"])
+def test_the_address_of_requests_is_not_that_of_a_server(refused: Refused, url: str) -> None:
+    assert refused("run", "hi", "--url", url).startswith("--url must be the base URL of a server, such as http://127.")
+
+
 @pytest.mark.parametrize("option", [("--backend", "http://127.0.0.1:2"), ("--backend-api", "anthropic")])
 def test_a_backend_makes_no_sense_there(refused: Refused, option: tuple[str, str]) -> None:
     line = refused("run", "hi", "--url", "http://127.0.0.1:1", *option)

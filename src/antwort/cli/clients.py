@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import click
 import msgspec
-from pydantic import SecretStr, ValidationError
+from pydantic import SecretStr
 
 from antwort.app import Antwort
 from antwort.backends import Reply, Transport
@@ -219,11 +219,13 @@ class RemoteClient:
     def __init__(self, url: str, key: str | None, *, show_calls: bool = False, is_named: bool = False) -> None:
         """Take where the server is, and whether its user has said so."""
         self._headers = {"antwort-show-calls": "1"} if show_calls else {}
-        if not urlsplit(url).path.strip("/"):
-            url = f"{url.rstrip('/')}/v1"
         try:
+            if not urlsplit(url).path.strip("/"):
+                url = f"{url.rstrip('/')}/v1"
             self._config = BackendConfig(url=url, api_key=SecretStr(key) if key else None)
-        except ValidationError:
+        except ValueError:
+            if url.startswith(("http://", "https://")):
+                raise Misuse("--url must be the base URL of a server, such as http://127.0.0.1:8080/v1") from None
             raise Misuse("--url must begin with http:// or https://") from None
         self.description = mask_urls(url)
         self.place = f" --url {self.description}" if is_named else ""
