@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _MONTY = "pydantic_monty"
 _BINARY = "monty"
 _SCRIPT = "program.py"
-"""What tracebacks call a program."""
+"""What the library knows programs by."""
 _GRACE = 2.0
 PATIENCE = 60.0
 """Seconds that a program waits for a process."""
