@@ -9,6 +9,7 @@ for processes counts, too, each kind by what it takes at most.
 import contextlib
 import os
 import stat
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -39,6 +40,8 @@ _IN_MEMORY = ("tmp", "dev/shm")
 _UNBOUNDED = 1 << 62
 _SETTING_OUT = 5
 """Hundredths of a second that who is about to become the command computes at most."""
+_GLANCE = 0.01
+"""Seconds of a look after which several processes are glanced at again: meanwhile they go on taking."""
 _FEW = 4
 """Processes that are looked at as quickly as glanced at."""
 _ROUNDS = 8
@@ -54,7 +57,7 @@ def memory_usage(process: int, *, closed: bool = False, most: int | None = None)
     with _processes(process, closed=closed) as (first, processes):
         if most is not None and (glanced := _glance(first, processes())) > most:
             return glanced
-        held = _HeldMemory(first, closed=closed)
+        held, glance_at = _HeldMemory(first, closed=closed), time.monotonic() + _GLANCE
         looked_at: set[str] = set()
         for _ in range(_ROUNDS):
             places = [place for place in processes() if place not in looked_at]
@@ -65,6 +68,10 @@ def memory_usage(process: int, *, closed: bool = False, most: int | None = None)
                 still_there.append(held.look_at(place))
                 if most is not None and (size := held.size()) > most:
                     return size
+                if most is not None and time.monotonic() > glance_at:
+                    if (glanced := _glance(first, processes())) > most:
+                        return glanced
+                    glance_at = time.monotonic() + _GLANCE
             if all(still_there):
                 break
         return held.size()

@@ -31,7 +31,7 @@ _SOON, _LATE = 0.05, 0.5
 """Seconds between two looks at what a process uses: soon at first, then later and later."""
 _SHARE, _MEMORY_SHARE = 10, 1
 """How many times as long as a look takes the pause after it is at least; memory fills faster than a disk."""
-_FASTEST = 2 << 30
+_FASTEST = 4 << 30
 """Bytes of memory that processes may take in a second on one processor."""
 _SOME = 2
 """How many processors they are taken to have if they have all of them."""
@@ -408,8 +408,8 @@ class SandboxProcess:
                 excess = "killed"
             looked, left = time.monotonic(), self._memory_left
             took, computed = looked - started, time.thread_time() - computed
-            # Whoever takes memory keeps those waiting who look at it: that costs nobody anything, and is made up for.
-            pause = max(min((left + most // _SLACK) / fastest, _LATE), _MEMORY_SHARE * computed)
+            # Whoever takes memory keeps those waiting who look at it: what is known then is as old as the look.
+            pause = max(min((left + most // _SLACK) / fastest - took - late, _LATE), _MEMORY_SHARE * computed)
             # On a busy machine a look comes late, and so may the next one: what they will have taken by then counts.
             growth = (before - left) / (looked - ended) * (pause + took + late)
             could_grow = fastest * (1 + _MEMORY_SHARE) * took - most / 10
