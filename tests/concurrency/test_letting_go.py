@@ -3,10 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.concurrency.test_large_work import Ticks, ticking
 from tests.runs.embedded import embedded
 from typing_extensions import override
 
+from antwort.concurrency import large_work
 from antwort.concurrency.large_work import MANY_VALUES, is_many, let_go
 from antwort.testing import call, turn
 
@@ -40,7 +42,8 @@ def test_only_what_has_very_many_parts_is_taken_apart() -> None:
     assert not any(map(is_many, few))
 
 
-async def test_the_loop_has_its_turn_while_a_list_or_an_object_is_freed() -> None:
+async def test_the_loop_has_its_turn_while_a_list_or_an_object_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(large_work, "SLICE", 0)  # else a quick machine is done after few turns
     freed: list[int] = []
     async with ticking() as ticks:
         values: Any = numbers(2 * MANY_VALUES, ticks, freed)
@@ -57,7 +60,10 @@ async def test_what_somebody_else_has_is_left_alone() -> None:
     assert mine == list(range(MANY_VALUES))
 
 
-async def test_a_large_result_of_a_function_is_freed_bit_by_bit(tmp_path: Path) -> None:
+async def test_a_large_result_of_a_function_is_freed_bit_by_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(large_work, "SLICE", 0)  # else a quick machine is done after few turns
     freed: list[int] = []
     async with ticking() as ticks:
 

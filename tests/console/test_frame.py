@@ -73,7 +73,8 @@ def test_what_a_key_may_not_see_is_asked_for_once(tmp_path: Path, desk: Open) ->
     keys = {"api_keys": [{**KEYS["api_keys"][0], "scopes": ["responses:write"]}]}
     with console(tmp_path, auth=keys) as (server, _):
         tab = desk(server.url, "#/server", key=KEY)
-        tab.page.wait_for_function("document.querySelector('console-app').blind")  # it was told
+        while tab.page.evaluate("document.querySelector('console-app').blind") is None:  # until it was told
+            tab.page.wait_for_timeout(10)
         for _again in range(3):
             tab.page.evaluate("document.querySelector('console-app').count()")
         assert len([address for address in tab.asked if "/v1/questions" in address]) == 1
